@@ -1,0 +1,847 @@
+"""The `mk` dialect: one megakernel, as stages of tiles over buffers, ordered by events.
+
+    mk.program @decode {tokens = 1, max_seq = 2048} {
+      buffers …, events …, stages …
+    }
+
+A stage has a prologue, computed once a worker and private to it, and parts: grids of tiles whose
+bodies load boxes of buffers, compute on small tensors and store boxes. Bodies are IR, not opcodes.
+Values inside are f32 tensors (storage dtypes live in buffers) or indices. Extents and offsets are
+index expressions (amk/ir/expr.py). Constraints are numbered M1 … as in docs/dialects/mk.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    AnyFloat,
+    ArrayAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IndexType,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    TensorType,
+    f32,
+    i64,
+)
+from xdsl.ir import (
+    Attribute,
+    Block,
+    Dialect,
+    ParametrizedAttribute,
+    Region,
+    SSAValue,
+    TypeAttribute,
+)
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    ParsePropInAttrDict,
+    VarConstraint,
+    base,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import IsTerminator, NoTerminator, Pure, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from amk.ir.expr import Expr, Exprs, ExprsAttr, exprs
+from amk.ir.lm import broadcast_shapes, integer, ints, product, real, shape_of, tensor
+
+KINDS = ("weight", "activation", "cache", "input", "output", "constant")
+WRITABLE = ("activation", "cache", "output")
+UNARY_FUNCTIONS = (
+    "neg", "abs", "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "relu", "erf", "gelu",
+    "gelu_tanh",
+)  # fmt: skip
+BINARY_FUNCTIONS = ("add", "sub", "mul", "div", "max", "min")
+REDUCE_FUNCTIONS = ("sum", "mean", "max")
+
+
+def require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise VerifyException(f"mk {rule}")
+
+
+# ---- types and attributes -----------------------------------------------------------------
+
+
+@irdl_attr_definition
+class BufferType(ParametrizedAttribute, TypeAttribute):
+    """`!mk.buffer<1x3x?x64xbf16>`: a row-major array in memory; `?` is a cache's open axis, whose
+    stride-giving extent is the capacity at run time. Elements are f32, bf16, f16 or i64. M2."""
+
+    name = "mk.buffer"
+    shape: ArrayAttr[IntAttr]
+    element_type: Attribute
+
+    @classmethod
+    def get(cls, shape: Sequence[int], element_type: Attribute) -> BufferType:
+        return cls(ArrayAttr([IntAttr(d) for d in shape]), element_type)
+
+    def get_shape(self) -> tuple[int, ...]:
+        return tuple(d.data for d in self.shape)
+
+    def element_bytes(self) -> int:
+        assert isinstance(self.element_type, AnyFloat | IntegerType)
+        return self.element_type.bitwidth // 8
+
+    def nbytes(self) -> int:
+        """Bytes of a buffer without open axes."""
+        return product(self.get_shape()) * self.element_bytes()
+
+    def verify(self) -> None:
+        require(sum(d == -1 for d in self.get_shape()) <= 1, "M2: one axis at most is open")
+        require(all(d == -1 or d > 0 for d in self.get_shape()), "M2: extents are positive")
+        known = isinstance(self.element_type, AnyFloat) or self.element_type == i64
+        require(known, "M2: elements are floats or i64")
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            dims = ["?" if d == -1 else str(d) for d in self.get_shape()]
+            printer.print_string("x".join(dims) + "x")
+            printer.print_attribute(self.element_type)
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            shape, element = parser.parse_ranked_shape()
+        return [ArrayAttr([IntAttr(-1 if d == DYNAMIC_INDEX else d) for d in shape]), element]
+
+
+@irdl_attr_definition
+class EventType(ParametrizedAttribute, TypeAttribute):
+    """A count of finished tiles: signals release, waits acquire, at the scope of the device."""
+
+    name = "mk.event"
+
+
+@irdl_attr_definition
+class ReductionAttr(ParametrizedAttribute):
+    """`#mk.reduction<lanes = 16, chains = 2>`: the order of a sum, the same on every run.
+
+    Element k belongs to lane k mod lanes of chain (k div lanes) mod chains; a chain adds its
+    elements in ascending k, by fused multiply-add in a contraction; then chains, then lanes, are
+    summed pairwise, neighbours first."""
+
+    name = "mk.reduction"
+    lanes: IntAttr
+    chains: IntAttr
+
+    def verify(self) -> None:
+        for n in (self.lanes.data, self.chains.data):
+            require(n > 0 and n & (n - 1) == 0, "M3: lanes and chains are powers of two")
+
+    def print_parameters(self, printer: Printer) -> None:
+        printer.print_string(f"<lanes = {self.lanes.data}, chains = {self.chains.data}>")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        with parser.in_angle_brackets():
+            parser.parse_keyword("lanes")
+            parser.parse_punctuation("=")
+            lanes = parser.parse_integer(allow_boolean=False)
+            parser.parse_punctuation(",")
+            parser.parse_keyword("chains")
+            parser.parse_punctuation("=")
+            chains = parser.parse_integer(allow_boolean=False)
+        return [IntAttr(lanes), IntAttr(chains)]
+
+
+MATMUL_ORDER = ReductionAttr(IntAttr(16), IntAttr(2))
+ROW_ORDER = ReductionAttr(IntAttr(16), IntAttr(1))
+
+
+class MkOp(IRDLOperation, ABC):
+    irdl_options = (ParsePropInAttrDict(),)
+    custom_directives = (Exprs,)
+
+
+# ---- structure ----------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class ProgramOp(MkOp):
+    """One megakernel: `tokens` new positions a launch, positions below `max_seq`. M4."""
+
+    name = "mk.program"
+    sym_name = prop_def(StringAttr)
+    tokens = prop_def(IntegerAttr)
+    max_seq = prop_def(IntegerAttr)
+    arena = opt_prop_def(IntegerAttr)
+    schedule = opt_prop_def(StringAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), SymbolOpInterface())
+    assembly_format: ClassVar[str] = "$sym_name attr-dict-with-keyword $body"
+
+    def __init__(self, name: str, tokens: int, max_seq: int, body: Region | None = None):
+        super().__init__(
+            properties={
+                "sym_name": StringAttr(name),
+                "tokens": integer(tokens),
+                "max_seq": integer(max_seq),
+            },
+            regions=[body or Region(Block())],
+        )
+
+    def verify_(self) -> None:
+        require(0 < self.tokens.value.data <= self.max_seq.value.data, "M4: 0 < tokens ≤ max_seq")
+        for op in self.body.block.ops:
+            require(
+                isinstance(op, BufferOp | EventOp | StageOp),
+                f"M4: a program holds buffers, events and stages, not {op.name}",
+            )
+
+    def buffers(self) -> list[BufferOp]:
+        return [op for op in self.body.block.ops if isinstance(op, BufferOp)]
+
+    def events(self) -> list[EventOp]:
+        return [op for op in self.body.block.ops if isinstance(op, EventOp)]
+
+    def stages(self) -> list[StageOp]:
+        return [op for op in self.body.block.ops if isinstance(op, StageOp)]
+
+
+@irdl_op_definition
+class BufferOp(MkOp):
+    """An array of a kind. `source` is a weight's key, a cache's or an input's name. After
+    `plan-buffers` an activation has a byte `offset` in the arena and a `lifetime`
+    [first, last], the stages that write and last read it. M5."""
+
+    name = "mk.buffer"
+    kind = prop_def(StringAttr)
+    source = prop_def(StringAttr)
+    offset = opt_prop_def(IntegerAttr)
+    lifetime = opt_prop_def(DenseArrayBase)
+    result = result_def(BufferType)
+    assembly_format: ClassVar[str] = "$kind $source attr-dict `:` type($result)"
+
+    def __init__(self, kind: str, source: str, type: BufferType):
+        super().__init__(
+            properties={"kind": StringAttr(kind), "source": StringAttr(source)},
+            result_types=[type],
+        )
+
+    @property
+    def type(self) -> BufferType:
+        assert isinstance(self.result.type, BufferType)
+        return self.result.type
+
+    def verify_(self) -> None:
+        require(self.kind.data in KINDS, f"M5: kind {self.kind.data!r}; known: {KINDS}")
+        is_open = -1 in self.type.get_shape()
+        require(is_open == (self.kind.data == "cache"), "M5: a cache, and only it, is open")
+        if self.offset is not None:
+            require(self.kind.data == "activation", "M5: only activations live in the arena")
+            require(self.offset.value.data >= 0, "M5: an offset is not negative")
+
+
+@irdl_op_definition
+class EventOp(MkOp):
+    """Complete once every tile of the stages that signal it has finished."""
+
+    name = "mk.event"
+    result = result_def(EventType())
+    assembly_format: ClassVar[str] = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[EventType()])
+
+
+@irdl_op_definition
+class YieldOp(MkOp):
+    """Ends a prologue: the values a worker keeps for the tiles it runs."""
+
+    name = "mk.yield"
+    arguments = var_operand_def()
+    traits = traits_def(IsTerminator())
+    assembly_format: ClassVar[str] = "attr-dict ($arguments^ `:` type($arguments))?"
+
+    def __init__(self, *arguments: SSAValue):
+        super().__init__(operands=[list(arguments)])
+
+
+@irdl_op_definition
+class StageOp(MkOp):
+    """Waits for events, then runs its prologue once a worker and the tiles of its parts; each
+    finished tile counts towards the events it signals. M6."""
+
+    name = "mk.stage"
+    sym_name = prop_def(StringAttr)
+    waits = var_operand_def(EventType())
+    signals = var_operand_def(EventType())
+    prologue = region_def("single_block")
+    parts = region_def("single_block")
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    traits = traits_def(NoTerminator())
+    assembly_format: ClassVar[str] = (
+        "$sym_name (`waits` `(` $waits^ `)`)? (`signals` `(` $signals^ `)`)?"
+        " attr-dict-with-keyword `prologue` $prologue `parts` $parts"
+    )
+
+    def __init__(
+        self,
+        name: str,
+        prologue: Region,
+        parts: Region,
+        waits: Sequence[SSAValue] = (),
+        signals: Sequence[SSAValue] = (),
+    ):
+        super().__init__(
+            operands=[list(waits), list(signals)],
+            properties={"sym_name": StringAttr(name)},
+            regions=[prologue, parts],
+        )
+
+    def verify_(self) -> None:
+        last = self.prologue.block.last_op
+        require(isinstance(last, YieldOp), "M6: a prologue ends in mk.yield")
+        assert isinstance(last, YieldOp)
+        kept = tuple(v.type for v in last.arguments)
+        args = tuple(v.type for v in self.parts.block.args)
+        require(kept == args, "M6: the parts take what the prologue yields")
+        for op in self.parts.block.ops:
+            require(isinstance(op, PartOp), f"M6: a stage holds parts, not {op.name}")
+        for op in self.prologue.block.ops:
+            require(not isinstance(op, StoreOp), "M6: a prologue stores nothing")
+
+    def part_ops(self) -> list[PartOp]:
+        return [op for op in self.parts.block.ops if isinstance(op, PartOp)]
+
+
+@irdl_op_definition
+class PartOp(MkOp):
+    """A grid of tiles; `grid` gives the extents of t0, t1, … in terms of P. M7."""
+
+    name = "mk.part"
+    grid = prop_def(ExprsAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+    assembly_format: ClassVar[str] = "custom<Exprs>($grid) attr-dict-with-keyword $body"
+
+    def __init__(self, grid: Sequence[Expr | int], body: Region):
+        super().__init__(properties={"grid": exprs(*grid)}, regions=[body])
+
+    def verify_(self) -> None:
+        for e in self.grid:
+            require(e.symbols() <= {"P"}, f"M7: the grid depends on P alone, not on {e}")
+
+    def symbols(self) -> set[str]:
+        return {"P", *(f"t{i}" for i in range(len(self.grid)))}
+
+
+# ---- memory -------------------------------------------------------------------------------
+
+
+def verify_offsets(op: IRDLOperation, offsets: ExprsAttr, indices: int = 0) -> None:
+    """M8: offsets use P, the tile coordinates of the enclosing part and the op's indices."""
+    known = {"P", *(f"i{i}" for i in range(indices))}
+    part = op.parent_op()
+    if isinstance(part, PartOp):
+        known |= part.symbols()
+    for e in offsets:
+        require(e.symbols() <= known, f"M8: {e} uses a symbol that is not among {sorted(known)}")
+
+
+def buffer_of(value: SSAValue) -> BufferOp:
+    """The declaration of a buffer operand."""
+    op = value.owner
+    assert isinstance(op, BufferOp)
+    return op
+
+
+@irdl_op_definition
+class LoadOp(MkOp):
+    """The box of the result's shape at `offsets`, widened to f32. Unit extents may be dropped
+    by a later reshape; the box has the buffer's rank. M9."""
+
+    name = "mk.load"
+    buffer = operand_def(BufferType)
+    indices = var_operand_def(IndexType())
+    offsets = prop_def(ExprsAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$buffer custom<Exprs>($offsets) (`with` $indices^)? attr-dict"
+        " `:` type($buffer) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        buffer: SSAValue,
+        offsets: Sequence[Expr | int],
+        shape: Sequence[int],
+        indices: Sequence[SSAValue] = (),
+    ):
+        super().__init__(
+            operands=[buffer, list(indices)],
+            properties={"offsets": exprs(*offsets)},
+            result_types=[tensor(shape, f32)],
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.offsets, len(self.indices))
+        verify_box(self.buffer, self.offsets, shape_of(self.result))
+
+
+def verify_box(buffer: SSAValue, offsets: ExprsAttr, box: Sequence[int]) -> None:
+    assert isinstance(buffer.type, BufferType)
+    shape = buffer.type.get_shape()
+    require(len(shape) == len(offsets) == len(box), "M9: a box has the rank of its buffer")
+    for extent, size, offset in zip(shape, box, offsets, strict=True):
+        require(extent == -1 or size <= extent, f"M9: box {tuple(box)} exceeds {shape}")
+        at = offset.constant
+        inside = at is None or (at >= 0 and (extent == -1 or at + size <= extent))
+        require(inside, f"M9: offset {offset} leaves the buffer {shape}")
+
+
+@irdl_op_definition
+class StoreOp(MkOp):
+    """Writes a box, rounding to the buffer's dtype (to nearest even). M9."""
+
+    name = "mk.store"
+    value = operand_def(TensorType)
+    buffer = operand_def(BufferType)
+    offsets = prop_def(ExprsAttr)
+    assembly_format: ClassVar[str] = (
+        "$value `,` $buffer custom<Exprs>($offsets) attr-dict `:` type($value) `->` type($buffer)"
+    )
+
+    def __init__(self, value: SSAValue, buffer: SSAValue, offsets: Sequence[Expr | int]):
+        super().__init__(operands=[value, buffer], properties={"offsets": exprs(*offsets)})
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.offsets)
+        verify_box(self.buffer, self.offsets, shape_of(self.value))
+
+
+@irdl_op_definition
+class LoadIndexOp(MkOp):
+    """One element of an i64 buffer, promised by the host to lie in [0, limit). M9."""
+
+    name = "mk.load_index"
+    buffer = operand_def(BufferType)
+    offsets = prop_def(ExprsAttr)
+    limit = prop_def(IntegerAttr)
+    result = result_def(IndexType())
+    assembly_format: ClassVar[str] = "$buffer custom<Exprs>($offsets) attr-dict `:` type($buffer)"
+
+    def __init__(self, buffer: SSAValue, offsets: Sequence[Expr | int], limit: int):
+        super().__init__(
+            operands=[buffer],
+            properties={"offsets": exprs(*offsets), "limit": integer(limit)},
+            result_types=[IndexType()],
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.offsets)
+        assert isinstance(self.buffer.type, BufferType)
+        require(self.buffer.type.element_type == i64, "M9: indices are i64")
+
+
+# ---- computation --------------------------------------------------------------------------
+
+
+class FunctionOp(MkOp, ABC):
+    """Computes on f32 values inside a tile or a prologue."""
+
+    traits = traits_def(Pure())
+
+
+@irdl_op_definition
+class MatmulOp(FunctionOp):
+    """[S, K] × rows [N rows at offsets] of a weight buffer [*, K] → [S, N], fused multiply-adds in
+    the order of `reduction`. M10."""
+
+    name = "mk.matmul"
+    input = operand_def(TensorType)
+    weight = operand_def(BufferType)
+    offsets = prop_def(ExprsAttr)
+    reduction = prop_def(ReductionAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$input `,` $weight custom<Exprs>($offsets) attr-dict"
+        " `:` type($input) `,` type($weight) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        input: SSAValue,
+        weight: SSAValue,
+        offsets: Sequence[Expr | int],
+        rows: int,
+        reduction: ReductionAttr = MATMUL_ORDER,
+    ):
+        super().__init__(
+            operands=[input, weight],
+            properties={"offsets": exprs(*offsets), "reduction": reduction},
+            result_types=[tensor((shape_of(input)[0], rows), f32)],
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.offsets)
+        x, y = shape_of(self.input), shape_of(self.result)
+        require(len(x) == len(y) == 2 and x[0] == y[0], "M10: [S, K] gives [S, N]")
+        verify_box(self.weight, self.offsets, (y[1], x[1]))
+
+
+@irdl_op_definition
+class UnaryOp(FunctionOp):
+    """Elementwise function of one operand. M11."""
+
+    name = "mk.unary"
+    SAME: ClassVar = VarConstraint("SAME", base(TensorType))
+    function = prop_def(StringAttr)
+    input = operand_def(SAME)
+    result = result_def(SAME)
+    assembly_format: ClassVar[str] = "$function $input attr-dict `:` type($result)"
+
+    def __init__(self, function: str, input: SSAValue):
+        super().__init__(
+            operands=[input],
+            properties={"function": StringAttr(function)},
+            result_types=[input.type],
+        )
+
+    def verify_(self) -> None:
+        known = self.function.data in UNARY_FUNCTIONS
+        require(known, f"M11: unary {self.function.data!r}; known: {UNARY_FUNCTIONS}")
+
+
+@irdl_op_definition
+class BinaryOp(FunctionOp):
+    """Elementwise function of two operands that broadcast. M11."""
+
+    name = "mk.binary"
+    function = prop_def(StringAttr)
+    lhs = operand_def(TensorType)
+    rhs = operand_def(TensorType)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$function $lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
+    )
+
+    def __init__(self, function: str, lhs: SSAValue, rhs: SSAValue):
+        super().__init__(
+            operands=[lhs, rhs],
+            properties={"function": StringAttr(function)},
+            result_types=[tensor(broadcast_shapes(shape_of(lhs), shape_of(rhs)), f32)],
+        )
+
+    def verify_(self) -> None:
+        known = self.function.data in BINARY_FUNCTIONS
+        require(known, f"M11: binary {self.function.data!r}; known: {BINARY_FUNCTIONS}")
+        shape = broadcast_shapes(shape_of(self.lhs), shape_of(self.rhs))
+        require(shape == shape_of(self.result), f"M11: the broadcast shape is {shape}")
+
+
+@irdl_op_definition
+class ScalarOp(FunctionOp):
+    """`function(input, value)` with a literal, rounded to f32; `reverse` swaps the two. M11."""
+
+    name = "mk.scalar"
+    SAME: ClassVar = VarConstraint("SAME", base(TensorType))
+    function = prop_def(StringAttr)
+    input = operand_def(SAME)
+    value = prop_def(FloatAttr)
+    reverse = opt_prop_def(IntegerAttr)
+    result = result_def(SAME)
+    assembly_format: ClassVar[str] = "$function $input `,` $value attr-dict `:` type($result)"
+
+    def __init__(self, function: str, input: SSAValue, value: float, reverse: bool = False):
+        super().__init__(
+            operands=[input],
+            properties={
+                "function": StringAttr(function),
+                "value": real(value),
+                **({"reverse": integer(1)} if reverse else {}),
+            },
+            result_types=[input.type],
+        )
+
+    def verify_(self) -> None:
+        known = self.function.data in BINARY_FUNCTIONS
+        require(known, f"M11: scalar {self.function.data!r}; known: {BINARY_FUNCTIONS}")
+
+
+@irdl_op_definition
+class ReduceOp(FunctionOp):
+    """Reduces the last axis, kept as 1, in the order of `reduction`. M12."""
+
+    name = "mk.reduce"
+    function = prop_def(StringAttr)
+    input = operand_def(TensorType)
+    reduction = prop_def(ReductionAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$function $input attr-dict `:` type($input) `->` type($result)"
+    )
+
+    def __init__(self, function: str, input: SSAValue, reduction: ReductionAttr = ROW_ORDER):
+        super().__init__(
+            operands=[input],
+            properties={"function": StringAttr(function), "reduction": reduction},
+            result_types=[tensor((*shape_of(input)[:-1], 1), f32)],
+        )
+
+    def verify_(self) -> None:
+        known = self.function.data in REDUCE_FUNCTIONS
+        require(known, f"M12: reduce {self.function.data!r}; known: {REDUCE_FUNCTIONS}")
+        expect = (*shape_of(self.input)[:-1], 1)
+        require(shape_of(self.result) == expect, f"M12: the reduced shape is {expect}")
+
+
+@irdl_op_definition
+class ReshapeOp(FunctionOp):
+    """The same elements, row-major, under another shape. M13."""
+
+    name = "mk.reshape"
+    input = operand_def(TensorType)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, shape: Sequence[int]):
+        super().__init__(operands=[input], result_types=[tensor(shape, f32)])
+
+    def verify_(self) -> None:
+        same = product(shape_of(self.input)) == product(shape_of(self.result))
+        require(same, "M13: a reshape keeps the number of elements")
+
+
+@irdl_op_definition
+class TransposeOp(FunctionOp):
+    """Result axis i is operand axis `permutation[i]`. M13."""
+
+    name = "mk.transpose"
+    input = operand_def(TensorType)
+    permutation = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, permutation: Sequence[int]):
+        shape = shape_of(input)
+        super().__init__(
+            operands=[input],
+            properties={"permutation": ints(permutation)},
+            result_types=[tensor([shape[p] for p in permutation], f32)],
+        )
+
+    def verify_(self) -> None:
+        shape, perm = shape_of(self.input), [int(p) for p in self.permutation.get_values()]
+        require(sorted(perm) == list(range(len(shape))), "M13: not a permutation of the axes")
+        require(shape_of(self.result) == tuple(shape[p] for p in perm), "M13: permuted shape")
+
+
+@irdl_op_definition
+class SliceOp(FunctionOp):
+    """Elements start, start + step, … of the axis `dim`, as many as the result holds. M13."""
+
+    name = "mk.slice"
+    input = operand_def(TensorType)
+    dim = prop_def(IntegerAttr)
+    start = prop_def(IntegerAttr)
+    step = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, dim: int, start: int, size: int, step: int = 1):
+        shape = list(shape_of(input))
+        shape[dim] = size
+        super().__init__(
+            operands=[input],
+            properties={"dim": integer(dim), "start": integer(start), "step": integer(step)},
+            result_types=[tensor(shape, f32)],
+        )
+
+    def verify_(self) -> None:
+        dim, start, step = (p.value.data for p in (self.dim, self.start, self.step))
+        x, y = list(shape_of(self.input)), list(shape_of(self.result))
+        require(0 <= dim < len(x) and start >= 0 and step > 0, "M13: slice bounds")
+        require(start + (y[dim] - 1) * step < x[dim], "M13: a slice stays inside its operand")
+        x[dim] = y[dim]
+        require(x == y, "M13: a slice keeps the other extents")
+
+
+@irdl_op_definition
+class ConcatOp(FunctionOp):
+    """Joins the operands along the axis `dim`. M13."""
+
+    name = "mk.concat"
+    inputs = var_operand_def(TensorType)
+    dim = prop_def(IntegerAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = "$inputs attr-dict `:` type($inputs) `->` type($result)"
+
+    def __init__(self, inputs: Sequence[SSAValue], dim: int):
+        shape = list(shape_of(inputs[0]))
+        shape[dim] = sum(shape_of(v)[dim] for v in inputs)
+        super().__init__(
+            operands=[list(inputs)],
+            properties={"dim": integer(dim)},
+            result_types=[tensor(shape, f32)],
+        )
+
+    def verify_(self) -> None:
+        dim, total, shape = self.dim.value.data, 0, list(shape_of(self.result))
+        require(len(self.inputs) > 0 and 0 <= dim < len(shape), "M13: the axis of a concat exists")
+        for v in self.inputs:
+            part = list(shape_of(v))
+            require(len(part) == len(shape), "M13: concat operands have one rank")
+            total += part[dim]
+            part[dim] = shape[dim]
+            require(part == shape, "M13: concat operands agree off the axis")
+        require(total == shape[dim], "M13: extents add up")
+
+
+@irdl_op_definition
+class BroadcastOp(FunctionOp):
+    """Broadcasts the operand to the result's shape. M13."""
+
+    name = "mk.broadcast"
+    input = operand_def(TensorType)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = "$input attr-dict `:` type($input) `->` type($result)"
+
+    def __init__(self, input: SSAValue, shape: Sequence[int]):
+        super().__init__(operands=[input], result_types=[tensor(shape, f32)])
+
+    def verify_(self) -> None:
+        shape = shape_of(self.result)
+        require(broadcast_shapes(shape_of(self.input), shape) == shape, "M13: broadcast shape")
+
+
+@irdl_op_definition
+class AttentionOp(FunctionOp):
+    """The partial softmax of one kv head and one chunk of cache rows.
+
+    `query` [S, G, D]; `keys` and `values` are cache buffers [1, Hkv, ?, D]; `head` and `index`
+    are expressions: which kv head, which chunk. Row s, at position P + s, sees the rows
+    [index · chunk, (index + 1) · chunk) ∩ [max(0, P + s − window + 1), P + s]. Results: `output`
+    [S, G, Dv] unnormalised, `maximum` and `sum` [S, G]; an empty range gives −inf and 0. M14."""
+
+    name = "mk.attention"
+    query = operand_def(TensorType)
+    keys = operand_def(BufferType)
+    values = operand_def(BufferType)
+    at = prop_def(ExprsAttr)
+    chunk = prop_def(IntegerAttr)
+    scale = prop_def(FloatAttr)
+    window = opt_prop_def(IntegerAttr)
+    softcap = opt_prop_def(FloatAttr)
+    output = result_def(TensorType)
+    maximum = result_def(TensorType)
+    sum = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$query `,` $keys `,` $values `at` custom<Exprs>($at) attr-dict `:` type($query) `,`"
+        " type($keys) `,` type($values) `->` type($output) `,` type($maximum) `,` type($sum)"
+    )
+
+    def __init__(
+        self,
+        query: SSAValue,
+        keys: SSAValue,
+        values: SSAValue,
+        head: Expr | int,
+        index: Expr | int,
+        properties: dict[str, Attribute],
+    ):
+        tokens, group, _ = shape_of(query)
+        assert isinstance(values.type, BufferType)
+        depth = values.type.get_shape()[3]
+        super().__init__(
+            operands=[query, keys, values],
+            properties={"at": exprs(head, index), **properties},
+            result_types=[
+                tensor((tokens, group, depth), f32),
+                tensor((tokens, group), f32),
+                tensor((tokens, group), f32),
+            ],
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.at)
+        assert isinstance(self.keys.type, BufferType)
+        assert isinstance(self.values.type, BufferType)
+        q, k, v = shape_of(self.query), self.keys.type.get_shape(), self.values.type.get_shape()
+        require(len(q) == 3 and len(k) == len(v) == 4, "M14: ranks of attention")
+        require(k[:3] == v[:3] and k[2] == -1 and q[2] == k[3], "M14: keys and values agree")
+        require(self.chunk.value.data % 16 == 0, "M14: a chunk is a multiple of 16 rows")
+        require(len(self.at) == 2, "M14: at [head, chunk index]")
+        ok = shape_of(self.output) == (q[0], q[1], v[3]) and shape_of(self.sum) == q[:2]
+        require(ok and shape_of(self.maximum) == q[:2], "M14: results [S, G, Dv], [S, G], [S, G]")
+
+
+@irdl_op_definition
+class CombineOp(FunctionOp):
+    """Joins the first `count` partials by log-sum-exp, in ascending order (Dao et al. 2023).
+
+    Buffers `outputs` [n, Hkv, S, G, Dv], `maxima`, `sums` [n, Hkv, S, G] → [S, Hkv · G, Dv].
+    `sinks` [Hkv · G] are logits that add to the sum alone. M15."""
+
+    name = "mk.combine"
+    outputs = operand_def(BufferType)
+    maxima = operand_def(BufferType)
+    sums = operand_def(BufferType)
+    sinks = opt_operand_def(TensorType)
+    count = prop_def(ExprsAttr)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$outputs `,` $maxima `,` $sums (`sinks` $sinks^ `:` type($sinks))?"
+        " `count` custom<Exprs>($count) attr-dict"
+        " `:` type($outputs) `,` type($maxima) `,` type($sums) `->` type($result)"
+    )
+
+    def __init__(
+        self,
+        outputs: SSAValue,
+        maxima: SSAValue,
+        sums: SSAValue,
+        count: Expr,
+        sinks: SSAValue | None = None,
+    ):
+        assert isinstance(outputs.type, BufferType)
+        _, kv_heads, tokens, group, depth = outputs.type.get_shape()
+        super().__init__(
+            operands=[outputs, maxima, sums, sinks],
+            properties={"count": exprs(count)},
+            result_types=[tensor((tokens, kv_heads * group, depth), f32)],
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.count)
+        assert isinstance(self.outputs.type, BufferType)
+        shape = self.outputs.type.get_shape()
+        require(len(shape) == 5 and len(self.count) == 1, "M15: ranks of combine")
+        for v in (self.maxima, self.sums):
+            assert isinstance(v.type, BufferType)
+            require(v.type.get_shape() == shape[:4], "M15: partials agree")
+        expect = (shape[2], shape[1] * shape[3], shape[4])
+        require(shape_of(self.result) == expect, f"M15: the result is {expect}")
+
+
+STRUCTURE = (ProgramOp, BufferOp, EventOp, YieldOp, StageOp, PartOp)
+MEMORY = (LoadOp, StoreOp, LoadIndexOp)
+COMPUTE = (
+    MatmulOp, UnaryOp, BinaryOp, ScalarOp, ReduceOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp,
+    BroadcastOp, AttentionOp, CombineOp,
+)  # fmt: skip
+
+MK = Dialect(
+    "mk", [*STRUCTURE, *MEMORY, *COMPUTE], [BufferType, EventType, ReductionAttr, ExprsAttr]
+)
