@@ -46,7 +46,9 @@ class Packed(Mapping[str, np.ndarray]):
     `spans` gives each tensor's (offset, bytes) in the file.
     """
 
-    def __init__(self, path: Path, arrays: dict[str, np.ndarray], spans: dict[str, tuple[int, int]]):
+    def __init__(
+        self, path: Path, arrays: dict[str, np.ndarray], spans: dict[str, tuple[int, int]]
+    ):
         self.path = path
         self.spans = spans
         self._arrays = arrays
@@ -89,7 +91,7 @@ def _write(file: Any, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
             raise ValueError(f"tensor {name!r} has dtype {array.dtype}, which cannot be packed")
         file.write(bytes(-file.tell() % ALIGNMENT))
         header[name] = {"dtype": array.dtype.str, "shape": array.shape, "offset": file.tell()}
-        file.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        file.write(np.ascontiguousarray(array).data)
     text = json.dumps(header).encode()
     offset = file.tell()
     file.write(text)
@@ -171,7 +173,7 @@ def copy_into(packed: Packed, destinations: Mapping[str, np.ndarray]) -> None:
             raise ValueError(f"destination of {name!r} must be C-contiguous and writable")
         if not nbytes:
             continue
-        view = memoryview(array.reshape(-1).view(np.uint8))
+        view = array.reshape(-1).view(np.uint8).data
         for at in range(0, nbytes, READ_BYTES):
             pieces.append((start + at, view[at : at + READ_BYTES]))
     with packed.path.open("rb") as file:

@@ -114,9 +114,7 @@ def compile_shared(source: str, flags: Sequence[str] = CFLAGS, cache: Cache | No
     cache = cache if cache is not None else Cache("native")
     compiler = find_compiler()
     flags = tuple(flags)
-    key = stable_hash(
-        source, flags, LIBRARIES, compiler.command, compiler.version, cpu_identity()
-    )
+    key = stable_hash(source, flags, LIBRARIES, compiler.command, compiler.version, cpu_identity())
 
     def build(directory: Path) -> None:
         (directory / SOURCE_NAME).write_text(source)

@@ -70,7 +70,7 @@ def destination(shape: tuple[int, ...], dtype: str, out: np.ndarray | None) -> n
 
 
 def convert(source: np.ndarray, source_dtype: str, out: np.ndarray, dtype: str) -> None:
-    """Write `source` (any shape, carrying `source_dtype`) into `out` as `dtype`, element by element.
+    """Write `source` (any shape, carrying `source_dtype`) into `out` as `dtype`, in order.
 
     Narrowing rounds once, to nearest with ties to even; every widening is exact. Values too large
     for f16 become infinities and every NaN stays a NaN. `out` is C-contiguous with as many
