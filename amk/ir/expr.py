@@ -2,8 +2,7 @@
 division by a constant. Anything else cannot be written, which keeps proofs for every position
 possible.
 
-Symbols: `P` (past length), `t0`, `t1`, … (tile coordinates of the enclosing part), `i0`, `i1`, …
-(index operands of the op). Expressions are simplified as they are built and print canonically, so
+Symbols: `P` (past length) and `t0`, `t1`, … (tile coordinates of the enclosing part). Expressions are simplified as they are built and print canonically, so
 equal expressions compare equal far more often than not.
 """
 

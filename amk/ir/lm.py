@@ -939,8 +939,9 @@ class AttentionOp(AttentionBase):
         assert isinstance(values.type, CacheType)
         _, heads, tokens, _ = shape_of(query)
         depth = values.type.get_shape()[3]
+        # A field of a subclass comes before the inherited ones.
         super().__init__(
-            operands=[query, keys, values, position, sinks],
+            operands=[sinks, query, keys, values, position],
             properties=attention_properties(scale, window, softcap),
             result_types=[tensor((1, tokens, heads, depth), element_of(query))],
         )

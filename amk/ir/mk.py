@@ -22,7 +22,6 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseArrayBase,
     FloatAttr,
-    IndexType,
     IntAttr,
     IntegerAttr,
     IntegerType,
@@ -350,9 +349,9 @@ class PartOp(MkOp):
 # ---- memory -------------------------------------------------------------------------------
 
 
-def verify_offsets(op: IRDLOperation, offsets: ExprsAttr, indices: int = 0) -> None:
-    """M8: offsets use P, the tile coordinates of the enclosing part and the op's indices."""
-    known = {"P", *(f"i{i}" for i in range(indices))}
+def verify_offsets(op: IRDLOperation, offsets: ExprsAttr) -> None:
+    """M8: offsets use P and the tile coordinates of the enclosing part."""
+    known = {"P"}
     part = op.parent_op()
     if isinstance(part, PartOp):
         known |= part.symbols()
@@ -369,34 +368,25 @@ def buffer_of(value: SSAValue) -> BufferOp:
 
 @irdl_op_definition
 class LoadOp(MkOp):
-    """The box of the result's shape at `offsets`, widened to f32. Unit extents may be dropped
-    by a later reshape; the box has the buffer's rank. M9."""
+    """The box of the result's shape at `offsets`, widened to f32. M9."""
 
     name = "mk.load"
     buffer = operand_def(BufferType)
-    indices = var_operand_def(IndexType())
     offsets = prop_def(ExprsAttr)
     result = result_def(TensorType)
     assembly_format: ClassVar[str] = (
-        "$buffer custom<Exprs>($offsets) (`with` $indices^)? attr-dict"
-        " `:` type($buffer) `->` type($result)"
+        "$buffer custom<Exprs>($offsets) attr-dict `:` type($buffer) `->` type($result)"
     )
 
-    def __init__(
-        self,
-        buffer: SSAValue,
-        offsets: Sequence[Expr | int],
-        shape: Sequence[int],
-        indices: Sequence[SSAValue] = (),
-    ):
+    def __init__(self, buffer: SSAValue, offsets: Sequence[Expr | int], shape: Sequence[int]):
         super().__init__(
-            operands=[buffer, list(indices)],
+            operands=[buffer],
             properties={"offsets": exprs(*offsets)},
             result_types=[tensor(shape, f32)],
         )
 
     def verify_(self) -> None:
-        verify_offsets(self, self.offsets, len(self.indices))
+        verify_offsets(self, self.offsets)
         verify_box(self.buffer, self.offsets, shape_of(self.result))
 
 
@@ -432,27 +422,38 @@ class StoreOp(MkOp):
 
 
 @irdl_op_definition
-class LoadIndexOp(MkOp):
-    """One element of an i64 buffer, promised by the host to lie in [0, limit). M9."""
+class GatherOp(MkOp):
+    """Rows of `table` [V, H] chosen by the i64 buffer `indices` [1, S]: elements
+    [column, column + size) of each → [S, size]. The host promises indices in [0, V). M9."""
 
-    name = "mk.load_index"
-    buffer = operand_def(BufferType)
+    name = "mk.gather"
+    table = operand_def(BufferType)
+    indices = operand_def(BufferType)
     offsets = prop_def(ExprsAttr)
-    limit = prop_def(IntegerAttr)
-    result = result_def(IndexType())
-    assembly_format: ClassVar[str] = "$buffer custom<Exprs>($offsets) attr-dict `:` type($buffer)"
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$table `,` $indices custom<Exprs>($offsets) attr-dict"
+        " `:` type($table) `,` type($indices) `->` type($result)"
+    )
 
-    def __init__(self, buffer: SSAValue, offsets: Sequence[Expr | int], limit: int):
+    def __init__(self, table: SSAValue, indices: SSAValue, column: Expr | int, size: int):
+        assert isinstance(indices.type, BufferType)
         super().__init__(
-            operands=[buffer],
-            properties={"offsets": exprs(*offsets), "limit": integer(limit)},
-            result_types=[IndexType()],
+            operands=[table, indices],
+            properties={"offsets": exprs(column)},
+            result_types=[tensor((indices.type.get_shape()[1], size), f32)],
         )
 
     def verify_(self) -> None:
         verify_offsets(self, self.offsets)
-        assert isinstance(self.buffer.type, BufferType)
-        require(self.buffer.type.element_type == i64, "M9: indices are i64")
+        assert isinstance(self.table.type, BufferType)
+        assert isinstance(self.indices.type, BufferType)
+        table, indices = self.table.type.get_shape(), self.indices.type.get_shape()
+        require(self.indices.type.element_type == i64, "M9: indices are i64")
+        require(len(table) == len(indices) == 2 and indices[0] == 1, "M9: ranks of gather")
+        shape = shape_of(self.result)
+        require(shape[0] == indices[1] and len(self.offsets) == 1, "M9: one row an index")
+        verify_box(self.table, exprs(0, *self.offsets), (1, shape[1]))
 
 
 # ---- computation --------------------------------------------------------------------------
@@ -650,32 +651,47 @@ class TransposeOp(FunctionOp):
 
 @irdl_op_definition
 class SliceOp(FunctionOp):
-    """Elements start, start + step, … of the axis `dim`, as many as the result holds. M13."""
+    """The box of the result's shape at `offsets`; every `steps[i]`-th element of axis i. M13."""
 
     name = "mk.slice"
     input = operand_def(TensorType)
-    dim = prop_def(IntegerAttr)
-    start = prop_def(IntegerAttr)
-    step = prop_def(IntegerAttr)
+    offsets = prop_def(ExprsAttr)
+    steps = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
-    assembly_format: ClassVar[str] = "$input attr-dict `:` type($input) `->` type($result)"
+    assembly_format: ClassVar[str] = (
+        "$input custom<Exprs>($offsets) attr-dict `:` type($input) `->` type($result)"
+    )
 
-    def __init__(self, input: SSAValue, dim: int, start: int, size: int, step: int = 1):
-        shape = list(shape_of(input))
-        shape[dim] = size
+    def __init__(
+        self,
+        input: SSAValue,
+        offsets: Sequence[Expr | int],
+        shape: Sequence[int],
+        steps: Sequence[int] | None = None,
+    ):
         super().__init__(
             operands=[input],
-            properties={"dim": integer(dim), "start": integer(start), "step": integer(step)},
+            properties={
+                "offsets": exprs(*offsets),
+                **({} if steps is None else {"steps": ints(steps)}),
+            },
             result_types=[tensor(shape, f32)],
         )
 
+    def strides(self) -> tuple[int, ...]:
+        if self.steps is None:
+            return (1,) * len(self.offsets)
+        return tuple(int(n) for n in self.steps.get_values())
+
     def verify_(self) -> None:
-        dim, start, step = (p.value.data for p in (self.dim, self.start, self.step))
-        x, y = list(shape_of(self.input)), list(shape_of(self.result))
-        require(0 <= dim < len(x) and start >= 0 and step > 0, "M13: slice bounds")
-        require(start + (y[dim] - 1) * step < x[dim], "M13: a slice stays inside its operand")
-        x[dim] = y[dim]
-        require(x == y, "M13: a slice keeps the other extents")
+        verify_offsets(self, self.offsets)
+        x, y, steps = shape_of(self.input), shape_of(self.result), self.strides()
+        require(len(x) == len(y) == len(self.offsets) == len(steps), "M13: ranks of slice")
+        for extent, size, offset, step in zip(x, y, self.offsets, steps, strict=True):
+            at = offset.constant
+            reach = (size - 1) * step + 1
+            inside = reach <= extent if at is None else 0 <= at <= extent - reach
+            require(step > 0 and inside, f"M13: a slice of {y} at {offset} leaves {x}")
 
 
 @irdl_op_definition
@@ -789,7 +805,7 @@ class AttentionOp(FunctionOp):
 
 @irdl_op_definition
 class CombineOp(FunctionOp):
-    """Joins the first `count` partials by log-sum-exp, in ascending order (Dao et al. 2023).
+    """Joins the partials [first, end) by log-sum-exp, in ascending order (Dao et al. 2023).
 
     Buffers `outputs` [n, Hkv, S, G, Dv], `maxima`, `sums` [n, Hkv, S, G] → [S, Hkv · G, Dv].
     `sinks` [Hkv · G] are logits that add to the sum alone. M15."""
@@ -799,11 +815,11 @@ class CombineOp(FunctionOp):
     maxima = operand_def(BufferType)
     sums = operand_def(BufferType)
     sinks = opt_operand_def(TensorType)
-    count = prop_def(ExprsAttr)
+    range = prop_def(ExprsAttr)
     result = result_def(TensorType)
     assembly_format: ClassVar[str] = (
         "$outputs `,` $maxima `,` $sums (`sinks` $sinks^ `:` type($sinks))?"
-        " `count` custom<Exprs>($count) attr-dict"
+        " `over` custom<Exprs>($range) attr-dict"
         " `:` type($outputs) `,` type($maxima) `,` type($sums) `->` type($result)"
     )
 
@@ -812,22 +828,23 @@ class CombineOp(FunctionOp):
         outputs: SSAValue,
         maxima: SSAValue,
         sums: SSAValue,
-        count: Expr,
+        first: Expr | int,
+        end: Expr | int,
         sinks: SSAValue | None = None,
     ):
         assert isinstance(outputs.type, BufferType)
         _, kv_heads, tokens, group, depth = outputs.type.get_shape()
         super().__init__(
             operands=[outputs, maxima, sums, sinks],
-            properties={"count": exprs(count)},
+            properties={"range": exprs(first, end)},
             result_types=[tensor((tokens, kv_heads * group, depth), f32)],
         )
 
     def verify_(self) -> None:
-        verify_offsets(self, self.count)
+        verify_offsets(self, self.range)
         assert isinstance(self.outputs.type, BufferType)
         shape = self.outputs.type.get_shape()
-        require(len(shape) == 5 and len(self.count) == 1, "M15: ranks of combine")
+        require(len(shape) == 5 and len(self.range) == 2, "M15: ranks of combine")
         for v in (self.maxima, self.sums):
             assert isinstance(v.type, BufferType)
             require(v.type.get_shape() == shape[:4], "M15: partials agree")
@@ -836,7 +853,7 @@ class CombineOp(FunctionOp):
 
 
 STRUCTURE = (ProgramOp, BufferOp, EventOp, YieldOp, StageOp, PartOp)
-MEMORY = (LoadOp, StoreOp, LoadIndexOp)
+MEMORY = (LoadOp, StoreOp, GatherOp)
 COMPUTE = (
     MatmulOp, UnaryOp, BinaryOp, ScalarOp, ReduceOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp,
     BroadcastOp, AttentionOp, CombineOp,

@@ -1,0 +1,168 @@
+"""The registry of passes and pipelines, and the driver that runs them.
+
+A pass is imported when it is first asked for. `PIPELINES` name pipeline strings, which may be
+used inside others; options given to a pipeline go to its passes that have them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import ArgSpec, ArgSpecParseError, parse_pipeline
+from xdsl.utils.exceptions import VerifyException
+
+from amk.errors import AmkError
+from amk.ir import context as context
+from amk.passes.rewriting import where
+
+
+def _load(module: str, name: str) -> Callable[[], type[ModulePass]]:
+    return lambda: getattr(import_module(module), name)
+
+
+PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "canonicalize": _load("amk.passes.canonicalize", "Canonicalize"),
+    "cse": _load(
+        "xdsl.transforms.common_subexpression_elimination", "CommonSubexpressionElimination"
+    ),
+    "dce": _load("xdsl.transforms.dead_code_elimination", "DeadCodeElimination"),
+    "legal-lm": _load("amk.passes.legal_lm", "LegalLm"),
+    "promote-f32": _load("amk.passes.promote_f32", "PromoteF32"),
+    "raise": _load("amk.passes.raise_", "Raise"),
+    "split-init": _load("amk.passes.split_init", "SplitInit"),
+    "split-kv": _load("amk.passes.split_kv", "SplitKv"),
+}
+
+PIPELINES: dict[str, str] = {
+    "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
+    "amk-decode": "amk-lm",
+    "amk-prefill": "amk-lm",
+}
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """One pass that ran: its name, wall seconds, and what it counted."""
+
+    name: str
+    seconds: float
+    statistics: dict[str, int] = field(default_factory=dict)
+
+
+def parse_passes(spec: str) -> list[ModulePass]:
+    """The passes of a pipeline string, named pipelines expanded.
+
+    Raises AmkError for an unknown pass, an unknown option or a bad value.
+    """
+    try:
+        specs = list(parse_pipeline(spec))
+    except ArgSpecParseError as e:
+        raise AmkError(f"cannot read the pipeline {spec!r}: {last_line(e)}") from e
+    return [p for s in specs for p in _instantiate(s)]
+
+
+def _instantiate(spec: ArgSpec) -> Iterator[ModulePass]:
+    if spec.name in PIPELINES:
+        yield from _instantiate_pipeline(spec)
+        return
+    if spec.name not in PASSES:
+        known = ", ".join(sorted([*PASSES, *PIPELINES]))
+        raise AmkError(f"unknown pass {spec.name!r}; known: {known}")
+    try:
+        yield PASSES[spec.name]().from_spec(spec)
+    except (ValueError, TypeError) as e:
+        raise AmkError(f"pass {spec.name}: {first_line(e)}") from e
+
+
+def _instantiate_pipeline(spec: ArgSpec) -> Iterator[ModulePass]:
+    inner = list(parse_pipeline(PIPELINES[spec.name]))
+    taken: set[str] = set()
+    for s in inner:
+        options = _options(s.name)
+        given = {k: v for k, v in spec.parameters.items() if k.replace("-", "_") in options}
+        taken |= given.keys()
+        yield from _instantiate(ArgSpec(s.name, {**s.parameters, **given}))
+    if unknown := spec.parameters.keys() - taken:
+        raise AmkError(f"pipeline {spec.name}: no pass has the option {sorted(unknown)[0]!r}")
+
+
+def _options(name: str) -> set[str]:
+    """The options a pass, or any pass of a pipeline, has."""
+    if name in PIPELINES:
+        return set().union(*(_options(s.name) for s in parse_pipeline(PIPELINES[name])))
+    return {f.name for f in dataclasses.fields(PASSES[name]())} if name in PASSES else set()
+
+
+def run_pipeline(
+    module: ModuleOp,
+    spec: str,
+    ctx: Context | None = None,
+    on_pass: Callable[[str, ModuleOp, float], None] | None = None,
+) -> list[PassReport]:
+    """Runs the passes `spec` names on `module`, in place, verifying after each.
+
+    `on_pass(name, module, seconds)` is called after a pass was verified. Raises AmkError that
+    names the pass when the pass fails or leaves IR that does not verify.
+    """
+    ctx = context() if ctx is None else ctx
+    reports: list[PassReport] = []
+    for p in parse_passes(spec):
+        start = time.perf_counter()
+        try:
+            p.apply(ctx, module)
+        except VerifyException as e:
+            raise AmkError(f"pass {p.name}: {first_line(e)}") from e
+        seconds = time.perf_counter() - start
+        try:
+            verify(module)
+        except VerifyException as e:
+            raise AmkError(f"after pass {p.name} the module is invalid: {first_line(e)}") from e
+        reports.append(PassReport(p.name, seconds, dict(p.__dict__.get("statistics", {}))))
+        if on_pass is not None:
+            on_pass(p.name, module, seconds)
+    return reports
+
+
+def verify(module: ModuleOp) -> None:
+    """Verifies every op, and that each value is defined before it is used (xDSL checks the first
+    only). Raises VerifyException that names the op."""
+    _verify(module, set())
+
+
+def _verify(op: Operation, seen: set[SSAValue]) -> None:
+    try:
+        op.verify(verify_nested_ops=False)
+    except VerifyException as e:
+        raise VerifyException(f"{first_line(e)}, at {where(op)}") from e
+    for region in op.regions:
+        for block in region.blocks:
+            seen.update(block.args)
+            for inner in block.ops:
+                for i, value in enumerate(inner.operands):
+                    if value not in seen:
+                        raise VerifyException(
+                            f"operand {i} is used before it is defined, at {where(inner)}"
+                        )
+                _verify(inner, seen)
+                seen.update(inner.results)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message that says something (xDSL prints the whole op before it)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    plain = [line for line in lines if not line.startswith(("Operation does not verify", '"', "^"))]
+    return (plain or lines or [type(error).__name__])[0]
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of a message that says something (the pipeline parser shows the text first)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
