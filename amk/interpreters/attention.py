@@ -1,0 +1,78 @@
+"""The meaning of attention over a KV cache, in torch, in the order of HF's eager arithmetic.
+
+The order of operations is the contract: repeat K and V for grouped heads, multiply, scale,
+softcap, add the mask, softmax in f32, cast, multiply. It is that of `eager_attention_forward` in
+transformers' model files, so that equal inputs give equal bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def live_rows(rows: Tensor, past: int, tokens: int, window: int | None) -> Tensor:
+    """The cache rows that some query of this launch may see, [1, H, T, D], contiguous.
+
+    With a window W these are the last min(P, W − 1) + S rows: HF slices before the product, and
+    the length of a reduction decides how it is split, so the length is part of the bits.
+    """
+    end = past + tokens
+    start = 0 if window is None else max(0, past - (window - 1))
+    return rows[:, :, start:end].contiguous()
+
+
+def repeat_heads(x: Tensor, groups: int) -> Tensor:
+    """[1, Hkv, T, D] → [1, Hkv · groups, T, D], each head `groups` times in a row."""
+    if groups == 1:
+        return x
+    _, heads, length, depth = x.shape
+    x = x[:, :, None].expand(1, heads, groups, length, depth)
+    return x.reshape(1, heads * groups, length, depth)
+
+
+def visible(past: int, tokens: int, length: int, window: int | None) -> Tensor:
+    """[S, T] bool: row s sees key t of the last `length` rows. j ≤ P + s, and j > P + s − W."""
+    q = torch.arange(past, past + tokens)[:, None]
+    k = torch.arange(past + tokens - length, past + tokens)[None, :]
+    seen = k <= q
+    return seen if window is None else seen & (k > q - window)
+
+
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    past: int,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Causal attention of S new rows over a cache that already holds them.
+
+    `query` [1, Hq, S, D]; `keys` [1, Hkv, ≥ P + S, D]; `values` [1, Hkv, ≥ P + S, Dv]; `sinks`
+    [Hq] or None; `past` is P. Returns [1, S, Hq, Dv] in the query's dtype.
+    """
+    tokens, groups = query.shape[2], query.shape[1] // keys.shape[1]
+    keys = repeat_heads(live_rows(keys, past, tokens, window), groups)
+    values = repeat_heads(live_rows(values, past, tokens, window), groups)
+    scores = torch.matmul(query, keys.transpose(2, 3)) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    seen = visible(past, tokens, keys.shape[2], window)
+    hidden = torch.finfo(query.dtype).min
+    scores = scores + torch.where(seen, torch.zeros((), dtype=query.dtype), hidden)[None, None]
+    if sinks is None:
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    else:
+        weights = sink_softmax(scores, sinks).to(values.dtype)
+    return torch.matmul(weights, values).transpose(1, 2).contiguous()
+
+
+def sink_softmax(scores: Tensor, sinks: Tensor) -> Tensor:
+    """Softmax of `scores` [1, H, S, T] beside one extra logit a head, which is then dropped."""
+    column = sinks.reshape(1, -1, 1, 1).expand(1, -1, scores.shape[2], -1)
+    joined = torch.cat([scores, column], dim=-1)
+    joined = joined - joined.max(dim=-1, keepdim=True).values
+    return torch.softmax(joined, dim=-1, dtype=joined.dtype)[..., :-1]

@@ -1,0 +1,145 @@
+"""Tiny seeded models of many decoder families, as data.
+
+Each config is small enough to run in milliseconds and has every feature of its family switched
+on: grouped heads, biases, partial rotary embeddings, windows that bite within twenty tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers import models as hf
+
+VOCAB = 97
+TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": None,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def family(config: Callable[..., PreTrainedConfig], **own: Any) -> Callable[[], PreTrainedConfig]:
+    return lambda: config(**{**COMMON, **own})
+
+
+def rope(kind: str, **own: Any) -> dict[str, Any]:
+    return {"rope_type": kind, "rope_theta": 10000.0, **own}
+
+
+LLAMA3_ROPE = rope(
+    "llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=16,
+)
+
+FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
+    "llama": family(hf.llama.LlamaConfig),
+    "llama-tied": family(hf.llama.LlamaConfig, tie_word_embeddings=True, attention_bias=True),
+    "llama-llama3-rope": family(hf.llama.LlamaConfig, rope_parameters=LLAMA3_ROPE),
+    "llama-linear-rope": family(
+        hf.llama.LlamaConfig, rope_parameters=rope("linear", factor=4.0)
+    ),
+    "qwen2": family(hf.qwen2.Qwen2Config),
+    "qwen3": family(hf.qwen3.Qwen3Config, head_dim=16),
+    "mistral": family(hf.mistral.MistralConfig, sliding_window=5, head_dim=8),
+    "gemma": family(hf.gemma.GemmaConfig, head_dim=16, num_key_value_heads=1),
+    "gemma2": family(
+        hf.gemma2.Gemma2Config, head_dim=16, sliding_window=5, query_pre_attn_scalar=24
+    ),
+    "gemma3": family(
+        hf.gemma3.Gemma3TextConfig,
+        head_dim=16,
+        sliding_window=5,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
+    "phi": family(hf.phi.PhiConfig),
+    "phi3": family(hf.phi3.Phi3Config),
+    "gpt2": lambda: hf.gpt2.GPT2Config(
+        vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4
+    ),
+    "gpt-neox": family(hf.gpt_neox.GPTNeoXConfig),
+    "granite": family(
+        hf.granite.GraniteConfig,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.3,
+        attention_multiplier=0.2,
+        logits_scaling=7.0,
+    ),
+    "olmo2": family(hf.olmo2.Olmo2Config),
+    "stablelm": family(hf.stablelm.StableLmConfig, use_qkv_bias=True, qk_layernorm=True),
+    "cohere": family(hf.cohere.CohereConfig, use_qk_norm=True),
+    "starcoder2": family(hf.starcoder2.Starcoder2Config, sliding_window=5),
+    "smollm3": family(
+        hf.smollm3.SmolLM3Config, num_hidden_layers=3, no_rope_layers=[1, 0, 1]
+    ),
+    "exaone4": family(
+        hf.exaone4.Exaone4Config,
+        sliding_window=5,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
+}
+
+
+def build(name: str, dtype: str = "f32", seed: int = 0) -> PreTrainedModel:
+    """The seeded eager model of a family. Norm weights and biases are random too, so that a
+    forgotten one shows."""
+    torch.manual_seed(seed)
+    config = FAMILIES[name]()
+    model = AutoModelForCausalLM.from_config(
+        config, dtype=TORCH[dtype], attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            offset = 1.0 if parameter.dim() == 1 else 0.0
+            noise = torch.randn(parameter.shape, dtype=torch.float32) * 0.2 + offset
+            parameter.copy_(noise)
+    return model
+
+
+def weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """State-dict key → tensor."""
+    return {key: value.detach() for key, value in model.state_dict().items()}
+
+
+class Eager:
+    """The oracle: transformers' eager model with its own cache, chunk by chunk."""
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.cache = DynamicCache(config=model.config)
+        self.past = 0
+
+    def step(self, tokens: list[int]) -> Tensor:
+        """Logits [S, V] of `tokens` after everything before."""
+        positions = torch.arange(self.past, self.past + len(tokens))[None]
+        with torch.no_grad():
+            out = self.model(
+                input_ids=torch.tensor([tokens]),
+                position_ids=positions,
+                past_key_values=self.cache,
+                use_cache=True,
+            )
+        self.past += len(tokens)
+        return out.logits[0]
+
+
+def random_tokens(count: int, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCAB, (count,), generator=generator).tolist()
