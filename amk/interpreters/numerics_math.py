@@ -146,4 +146,4 @@ def gelu_erf(x: ArrayLike) -> F32:
 def rsqrt(x: ArrayLike) -> F32:
     """1 / sqrt(x), two roundings."""
     with quiet():
-        return ONE / np.sqrt(np.asarray(x, np.float32))
+        return np.asarray(ONE / np.sqrt(np.asarray(x, np.float32)), np.float32)
