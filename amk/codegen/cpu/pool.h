@@ -84,13 +84,13 @@ struct amk_pool {
   amk_worker *workers;
   char *priv;
   int nworkers, started;
-  long spin_ns;
+  atomic_long spin_ns;
   pid_t pid;
 };
 
 /* How long a waiter spins before it sleeps; 0 sleeps at once. */
 static inline void amk_pool_set_spin(amk_pool *pool, long nanoseconds) {
-  pool->spin_ns = nanoseconds;
+  atomic_store(&pool->spin_ns, nanoseconds);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */
@@ -273,7 +273,7 @@ static inline amk_pool *amk_pool_create(int nworkers, size_t priv_bytes) {
   amk_pool *pool = aligned_alloc(64, sizeof *pool);
   if (!pool) return 0;
   *pool = (amk_pool){.nworkers = nworkers, .started = 1, .stage_room = -1, .pid = getpid()};
-  pool->spin_ns = nworkers > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : 50000;
+  amk_pool_set_spin(pool, nworkers > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : 50000);
   atomic_flag_clear(&pool->running);
   amk_parking_init(&pool->idle);
   amk_parking_init(&pool->progress);
