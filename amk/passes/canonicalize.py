@@ -1,0 +1,58 @@
+"""`canonicalize`: one form for what can be written in several.
+
+Shape ops fold, scalars leave tensors, products with a weight become `lm.linear`, a fused
+projection becomes its parts, learned positions become `lm.rows`; then common subexpressions are
+shared and dead ops erased. The rules stand in `shape_rules.py`, `arith_rules.py` and
+`linear_rules.py`; only the last change bits.
+
+Before:
+
+    %w = lm.weight "qkv.weight" : tensor<12x8xf32>
+    %y = lm.linear %x, %w : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+    %q = lm.slice %y {dim = 2 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64} : …
+    %k = lm.slice %y {dim = 2 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64} : …
+
+After:
+
+    %w = lm.weight "qkv.weight" : tensor<12x8xf32>
+    %w_1 = lm.slice %w {dim = 0 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64} : …
+    %q = lm.linear %x, %w_1 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+    %w_2 = lm.slice %w {dim = 0 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64} : …
+    %k = lm.linear %x, %w_2 : tensor<1x1x8xf32>, tensor<4x8xf32> -> tensor<1x1x4xf32>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.transforms.common_subexpression_elimination import cse
+
+from amk.passes.arith_rules import ARITH_RULES
+from amk.passes.linear_rules import LINEAR_RULES
+from amk.passes.rewriting import LmPass, Rules, rewrite
+from amk.passes.shape_rules import SHAPE_RULES
+
+
+def merged(*tables: Rules) -> Rules:
+    """One table with the rules of all, those of earlier tables first."""
+    kinds = {kind for table in tables for kind in table}
+    return {kind: tuple(r for table in tables for r in table.get(kind, ())) for kind in kinds}
+
+
+RULES = merged(SHAPE_RULES, ARITH_RULES, LINEAR_RULES)
+
+
+@dataclass(frozen=True)
+class Canonicalize(LmPass):
+    name = "canonicalize"
+    tolerance: ClassVar[float] = 1e-5
+    """Of f32 sums in another order; 0 when no product was rewritten."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        # Sharing first lets rules see that two readers read one value.
+        cse(op)
+        self.counts.update(rewrite(op, RULES, self.name))
+        cse(op)
