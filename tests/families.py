@@ -51,9 +51,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "llama": family(hf.llama.LlamaConfig),
     "llama-tied": family(hf.llama.LlamaConfig, tie_word_embeddings=True, attention_bias=True),
     "llama-llama3-rope": family(hf.llama.LlamaConfig, rope_parameters=LLAMA3_ROPE),
-    "llama-linear-rope": family(
-        hf.llama.LlamaConfig, rope_parameters=rope("linear", factor=4.0)
-    ),
+    "llama-linear-rope": family(hf.llama.LlamaConfig, rope_parameters=rope("linear", factor=4.0)),
     "qwen2": family(hf.qwen2.Qwen2Config),
     "qwen3": family(hf.qwen3.Qwen3Config, head_dim=16),
     "mistral": family(hf.mistral.MistralConfig, sliding_window=5, head_dim=8),
@@ -85,9 +83,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "stablelm": family(hf.stablelm.StableLmConfig, use_qkv_bias=True, qk_layernorm=True),
     "cohere": family(hf.cohere.CohereConfig, use_qk_norm=True),
     "starcoder2": family(hf.starcoder2.Starcoder2Config, sliding_window=5),
-    "smollm3": family(
-        hf.smollm3.SmolLM3Config, num_hidden_layers=3, no_rope_layers=[1, 0, 1]
-    ),
+    "smollm3": family(hf.smollm3.SmolLM3Config, num_hidden_layers=3, no_rope_layers=[1, 0, 1]),
     "exaone4": family(
         hf.exaone4.Exaone4Config,
         sliding_window=5,

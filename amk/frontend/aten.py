@@ -66,6 +66,8 @@ class Call:
         argument = self.get(name)
         if isinstance(argument, bool) or not isinstance(argument, int | float):
             raise ImportRefused(f"{name} of {self.node.target} is {argument!r}, not a number")
+        if float(argument) != argument:
+            raise ImportRefused(f"{name} of {self.node.target} is {argument}, too large for f64")
         return float(argument)
 
     def axis(self, name: str, rank: int) -> int:
@@ -127,11 +129,13 @@ def same(*ignored: str) -> Row:
     return row
 
 
-def cast(*ignored: str) -> Row:
-    """`lm.cast` to the result's dtype, or the same value where it already has it."""
+def cast(*read: str) -> Row:
+    """`lm.cast` to the result's dtype, or the same value where it already has it.
+
+    `read` arguments are what decides that dtype, or change a tensor's storage only."""
 
     def row(call: Call) -> SSAValue:
-        for name in ("dtype", *ignored):
+        for name in read:
             call.get(name)
         return convert(call, call.tensor("self"))
 
@@ -194,9 +198,7 @@ def permute(call: Call) -> SSAValue:
     return transposed(call, value, [int(d) % rank for d in call.get("dims")])
 
 
-def cut(
-    call: Call, value: SSAValue, axis: int, start: int, end: int, step: int = 1
-) -> SSAValue:
+def cut(call: Call, value: SSAValue, axis: int, start: int, end: int, step: int = 1) -> SSAValue:
     if (start, end, step) == (0, lm.shape_of(value)[axis], 1):
         return value
     return call.emit(lm.SliceOp(value, axis, start, end, step))
@@ -350,12 +352,16 @@ ROWS: dict[Any, Row] = {
     aten.mul.Scalar: scalar(lm.MulScalarOp),
     aten.div.Scalar: scalar(lm.DivScalarOp),
     aten.pow.Tensor_Scalar: scalar(lm.PowScalarOp, "exponent"),
-    aten.to.dtype: cast("non_blocking", "copy", "memory_format"),
-    aten.to.device: cast("device", "non_blocking", "copy", "memory_format"),
+    aten.to.dtype: cast("dtype", "non_blocking", "copy", "memory_format"),
+    aten.to.device: cast("dtype", "device", "non_blocking", "copy", "memory_format"),
     aten.to.dtype_layout: cast(
-        "layout", "device", "pin_memory", "non_blocking", "copy", "memory_format"
+        "dtype", "layout", "device", "pin_memory", "non_blocking", "copy", "memory_format"
     ),
-    aten._to_copy.default: cast("layout", "device", "pin_memory", "non_blocking", "memory_format"),
+    aten.to.other: cast("other", "non_blocking", "copy", "memory_format"),
+    aten.type_as.default: cast("other"),
+    aten._to_copy.default: cast(
+        "dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format"
+    ),
     aten.alias.default: same(),
     aten.detach.default: same(),
     aten.detach_.default: same(),
@@ -392,9 +398,7 @@ ROWS: dict[Any, Row] = {
     aten.linear.default: linear,
     aten.addmm.default: addmm,
     aten.matmul.default: matmul,
-    aten.bmm.default: lambda call: call.emit(
-        lm.MatmulOp(call.tensor("self"), call.tensor("mat2"))
-    ),
+    aten.bmm.default: lambda call: call.emit(lm.MatmulOp(call.tensor("self"), call.tensor("mat2"))),
     aten.embedding.default: embedding,
     aten.layer_norm.default: layer_norm,
 }

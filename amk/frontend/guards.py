@@ -20,7 +20,6 @@ def check_config(config: Any) -> None:
         experts(config),
         not_causal(config),
         dynamic_rope(config),
-        reordered_attention(config),
     ):
         if problem is not None:
             raise ImportRefused(f"{name}: {problem}")
@@ -75,9 +74,3 @@ def rope_types(parameters: Any) -> list[str]:
     own = parameters.get("rope_type")
     inner = [kind for value in parameters.values() for kind in rope_types(value)]
     return [own, *inner] if isinstance(own, str) else inner
-
-
-def reordered_attention(config: Any) -> str | None:
-    if not getattr(config, "reorder_and_upcast_attn", False):
-        return None
-    return "reorder_and_upcast_attn replaces attention's arithmetic"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 from xdsl.dialects import builtin, func
 from xdsl.dialects.builtin import IndexType, NameLoc, NoneAttr, StringAttr, i64
@@ -176,6 +178,9 @@ class Translator:
             return self.weight(self.source.weights[path], node.meta["val"])
         if path in self.source.constants:
             return self.constant(path, self.source.constants[path])
+        literal_value = self.source.program.constants.get(spec.target or "")
+        if spec.kind == InputKind.CONSTANT_TENSOR and has_value(literal_value):
+            return self.constant(path, literal_value)  # type: ignore[arg-type]
         raise ImportRefused(f"{path} is neither a weight nor a constant with a known value")
 
     def user_input(self, node: fx.Node) -> SSAValue:
@@ -259,7 +264,7 @@ class Translator:
         return ()  # folded into the window of the attention that reads it
 
 
-GETITEM = __import__("operator").getitem
+GETITEM = operator.getitem
 WRAPPED = "model."
 SPECIAL: dict[Any, Any] = {
     ops.kv_append.default: Translator.append,
@@ -292,6 +297,11 @@ def live_nodes(graph: fx.Graph, appends: Any) -> set[fx.Node]:
             live.add(node)
             work.extend(node.all_input_nodes)
     return live
+
+
+def has_value(value: Any) -> bool:
+    """Whether a tensor the trace met carries data (one made on meta or while faking does not)."""
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor) and not value.is_meta
 
 
 def module_path(node: fx.Node) -> str:
