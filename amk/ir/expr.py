@@ -2,8 +2,9 @@
 division by a constant. Anything else cannot be written, which keeps proofs for every position
 possible.
 
-Symbols: `P` (past length) and `t0`, `t1`, … (tile coordinates of the enclosing part). Expressions are simplified as they are built and print canonically, so
-equal expressions compare equal far more often than not.
+Symbols: `P` (past length) and `t0`, `t1`, … (tile coordinates of the enclosing part). Expressions
+are simplified as they are built and print canonically, so equal
+expressions compare equal far more often than not.
 """
 
 from __future__ import annotations

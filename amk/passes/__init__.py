@@ -37,6 +37,11 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "legal-lm": _load("amk.passes.legal_lm", "LegalLm"),
     "promote-f32": _load("amk.passes.promote_f32", "PromoteF32"),
     "raise": _load("amk.passes.raise_", "Raise"),
+    "fuse": _load("amk.passes.fuse", "Fuse"),
+    "lower-lm-to-mk": _load("amk.passes.lower_lm_to_mk", "LowerLmToMk"),
+    "place-kv-append": _load("amk.passes.place_kv_append", "PlaceKvAppend"),
+    "plan-buffers": _load("amk.passes.plan_buffers", "PlanBuffers"),
+    "schedule": _load("amk.passes.schedule", "Schedule"),
     "split-init": _load("amk.passes.split_init", "SplitInit"),
     "split-kv": _load("amk.passes.split_kv", "SplitKv"),
 }

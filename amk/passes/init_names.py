@@ -7,6 +7,7 @@ from xdsl.ir import Operation, SSAValue
 
 from amk.ir import lm
 from amk.ir.lm import shape_of
+from amk.passes.rewriting import integers
 
 LONGEST = 120
 
@@ -39,7 +40,7 @@ def describe(value: SSAValue) -> str:
         return f"{describe(op.input)}[{':,' * dim}{start}:{end}{stride}]"
     if isinstance(op, lm.TransposeOp):
         matrix = len(shape_of(op.input)) == 2
-        axes = ",".join(str(int(p)) for p in op.permutation.get_values())
+        axes = ",".join(map(str, integers(op.permutation)))
         return f"{describe(op.input)}.T" + ("" if matrix else f"({axes})")
     if type(op) in SCALAR_SIGN:
         assert isinstance(op, lm.ScalarOp)

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
-from amk.ir import lm
+from amk.ir import kv, lm
 from amk.ir.lm import product, shape_of
 from amk.passes.rewriting import Build, Rules, producer, users
 from amk.passes.shape_rules import permutation_of
 
-ELEMENTWISE = (*lm.UNARY, *lm.BINARY, *lm.SCALAR, lm.CastOp, lm.RopeOp)
+ENDS_A_HEAD = (
+    lm.LinearOp, lm.AddmmOp, lm.MatmulOp, lm.AttentionOp, lm.AttentionSplitOp, kv.AppendOp,
+)  # fmt: skip
+"""Behind these ops, parts of a projection meet whether they belong together or not."""
 
 
 def is_from_one_weight(value: SSAValue) -> bool:
@@ -100,7 +103,7 @@ def leaves(value: SSAValue) -> Iterator[Operation]:
 
 
 def joined_by(value: SSAValue) -> set[Operation]:
-    """The concats that elementwise ops on `value` lead to."""
+    """The concats that `value` reaches before its head ends."""
     found: set[Operation] = set()
     seen: set[Operation] = set()
     todo = [value]
@@ -111,14 +114,15 @@ def joined_by(value: SSAValue) -> set[Operation]:
             seen.add(user)
             if isinstance(user, lm.ConcatOp):
                 found.add(user)
-            elif isinstance(user, ELEMENTWISE):
-                todo.append(user.results[0])
+            if not isinstance(user, ENDS_A_HEAD):
+                todo.extend(user.results)
     return found
 
 
 def splits(linear: lm.LinearOp) -> bool:
     """Whether `linear` is several projections in one: it is read through slices of its features
-    alone, they do not overlap, and no two are joined again (as partial RoPE does)."""
+    alone, they do not overlap, and no two are joined again (as partial RoPE and norms of single
+    heads do)."""
     slices = list(leaves(linear.result))
     rows = 0
     joined: set[Operation] = set()

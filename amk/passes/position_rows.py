@@ -18,7 +18,7 @@ from xdsl.rewriter import Rewriter
 
 from amk.ir import lm
 from amk.ir.lm import product, shape_of
-from amk.passes.rewriting import producer
+from amk.passes.rewriting import integers, producer
 
 Axes = tuple[int, ...]
 """For each operand, the axis that would be aligned with the result's; −1 for no such axis."""
@@ -41,7 +41,7 @@ def reshape_axis(op: lm.ReshapeOp, axis: int) -> Iterator[Axes]:
 
 
 def transpose_axis(op: lm.TransposeOp, axis: int) -> Iterator[Axes]:
-    yield (int(op.permutation.get_values()[axis]),)
+    yield (integers(op.permutation)[axis],)
 
 
 def unsliced_axis(op: lm.SliceOp | lm.ConcatOp | lm.SoftmaxOp, axis: int) -> Iterator[Axes]:
@@ -50,7 +50,7 @@ def unsliced_axis(op: lm.SliceOp | lm.ConcatOp | lm.SoftmaxOp, axis: int) -> Ite
 
 
 def reduced_axis(op: lm.ReduceOp, axis: int) -> Iterator[Axes]:
-    dims = {int(d) for d in op.dims.get_values()}
+    dims = set(integers(op.dims))
     kept = [i for i in range(len(shape_of(op.input))) if i not in dims]
     if not op.keepdim.value.data:
         yield (kept[axis],)
@@ -121,7 +121,7 @@ class PositionTables:
         op = value.owner
         if isinstance(op, lm.PositionsOp):
             return () if axis == len(shape_of(value)) - 1 else None
-        relation = RELATIONS.get(type(op))
+        relation = RELATIONS.get(type(op)) if isinstance(op, Operation) else None
         if relation is None or not isinstance(op, Operation):
             return None
         for axes in relation(op, axis):

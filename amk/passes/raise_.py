@@ -1,6 +1,6 @@
 """`raise`: finds the ops a compiler reasons about in the arithmetic they were written as.
 
-RMSNorm, LayerNorm, rotate-half RoPE and gated activations. Run it after `canonicalize`. What is
+RMSNorm, LayerNorm, rotate-half RoPE, the tanh form of GELU and gated activations. Run it after `canonicalize`. What is
 raised, and whether the raised op has the bits of what it replaces (in f32, in the `lm`
 interpreter), stands at each rule. See docs/passes/raise.md for the IR before and after.
 
@@ -20,6 +20,7 @@ After:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from xdsl.ir import SSAValue
 
 from amk.ir import lm
 from amk.ir.lm import shape_of
-from amk.passes.rewriting import Build, LmPass, Rules, has_one_use, producer, rewrite
+from amk.passes.rewriting import Build, LmPass, Rules, has_one_use, integers, producer, rewrite
 
 ACTIVATIONS: dict[type[lm.UnaryOp], str] = {
     lm.SiluOp: "silu",
@@ -66,7 +67,7 @@ def last_mean_of(value: SSAValue) -> SSAValue | None:
     if mean is None or not mean.keepdim.value.data:
         return None
     last = len(shape_of(mean.input)) - 1
-    return mean.input if [int(d) for d in mean.dims.get_values()] == [last] else None
+    return mean.input if integers(mean.dims) == [last] else None
 
 
 def inverse_rms_of(value: SSAValue) -> tuple[SSAValue, float] | None:
@@ -236,14 +237,52 @@ def gated_act(op: lm.MulOp, build: Build) -> SSAValue | None:
     return None
 
 
+GELU_SLOPE = math.sqrt(2.0 / math.pi)
+GELU_CUBIC = 0.044715
+"""Of the tanh approximation (Hendrycks & Gimpel 2016)."""
+
+
+def scaled_by(value: SSAValue, factor: float) -> SSAValue | None:
+    """x, when `value` is x · factor."""
+    op = producer(value, lm.MulScalarOp)
+    return op.input if op is not None and op.value.value.data == factor else None
+
+
+def cubic_argument(value: SSAValue) -> SSAValue | None:
+    """x, when `value` is x + 0.044715 · x³."""
+    total = producer(value, lm.AddOp)
+    if total is None:
+        return None
+    for x, term in both_orders(total):
+        cube = scaled_by(term, GELU_CUBIC)
+        power = None if cube is None else producer(cube, lm.PowScalarOp)
+        if power is not None and power.value.value.data == 3.0 and power.input is x:
+            return x
+    return None
+
+
+def gelu_tanh(op: lm.MulOp, build: Build) -> SSAValue | None:
+    """0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))). Not the same bits."""
+    for half, factor in both_orders(op):
+        x = scaled_by(half, 0.5)
+        one_plus = producer(factor, lm.AddScalarOp)
+        if x is None or one_plus is None or one_plus.value.value.data != 1.0:
+            continue
+        tanh = producer(one_plus.input, lm.TanhOp)
+        inner = None if tanh is None else scaled_by(tanh.input, GELU_SLOPE)
+        if inner is not None and cubic_argument(inner) is x:
+            return build(lm.GeluTanhOp(x))
+    return None
+
+
 RULES: Rules = {
-    lm.MulOp: (rms_norm, norm_weight, gated_act),
+    lm.MulOp: (rms_norm, norm_weight, gelu_tanh, gated_act),
     lm.RMSNormOp: (layer_norm,),
     lm.AddOp: (layer_norm_bias, rope),
     lm.ConcatOp: (rope_of_halves,),
 }
 
-RAISED = (lm.RMSNormOp, lm.LayerNormOp, lm.RopeOp, lm.GatedActOp)
+RAISED = (lm.RMSNormOp, lm.LayerNormOp, lm.RopeOp, lm.GeluTanhOp, lm.GatedActOp)
 
 
 def count_raised(module: ModuleOp) -> Counter[str]:
@@ -255,7 +294,7 @@ def count_raised(module: ModuleOp) -> Counter[str]:
 class Raise(LmPass):
     name = "raise"
     tolerance: ClassVar[float] = 1e-5
-    """0 where no LayerNorm and no power −1/2 was raised."""
+    """0 where no LayerNorm, no GELU and no power −1/2 was raised."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         before = count_raised(op)

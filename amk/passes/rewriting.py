@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
-from xdsl.dialects.builtin import ModuleOp, NameLoc, UnknownLoc
+from xdsl.dialects.builtin import DenseArrayBase, IntegerType, ModuleOp, NameLoc, UnknownLoc
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
@@ -120,6 +120,11 @@ def producer(value: SSAValue, kind: type[OpT]) -> OpT | None:
     """The op that makes `value`, when it is of class `kind`."""
     owner = value.owner
     return owner if isinstance(owner, kind) else None
+
+
+def integers(attribute: DenseArrayBase) -> list[int]:
+    """The numbers in an `array<i64: …>`."""
+    return [int(i) for i in cast("DenseArrayBase[IntegerType]", attribute).get_values()]
 
 
 def users(value: SSAValue) -> list[Operation]:

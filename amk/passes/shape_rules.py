@@ -9,7 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from amk.ir import lm
 from amk.ir.lm import element_of, shape_of
-from amk.passes.rewriting import Build, Rules, has_one_use, producer
+from amk.passes.rewriting import Build, Rules, has_one_use, integers, producer
 
 SIGNIFICAND_AND_EXPONENT = {
     BFloat16Type: (8, 8),
@@ -21,7 +21,7 @@ SIGNIFICAND_AND_EXPONENT = {
 
 
 def permutation_of(op: lm.TransposeOp) -> list[int]:
-    return [int(p) for p in op.permutation.get_values()]
+    return integers(op.permutation)
 
 
 def widens(narrow: Attribute, wide: Attribute) -> bool:

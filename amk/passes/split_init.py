@@ -34,6 +34,7 @@ After:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import AnyFloat, ArrayAttr, FunctionType, ModuleOp, StringAttr
@@ -268,6 +269,8 @@ def read_rows(value: SSAValue, axis: int, read: lm.WeightOp) -> None:
 @dataclass(frozen=True)
 class SplitInit(LmPass):
     name = "split-init"
+    tolerance: ClassVar[float] = 1e-5
+    """A cosine of a table and one of a single position may differ in the last bit."""
 
     max_seq: int | None = None
     """Rows of a table of positions; by default the module's `amk.max_seq`."""

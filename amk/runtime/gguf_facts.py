@@ -7,9 +7,11 @@ A file with a tensor or a metadata key that this mapping would lose is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -120,7 +122,7 @@ def derive_facts(path: Path, name: str) -> dict[str, Any]:
     return {
         "config": config,
         "tensors": _tensor_table(header, architecture, spec, config, name),
-        "chat_template": header.metadata.get("tokenizer.chat_template"),
+        "chat_template": _chat_template(header.metadata, name),
         "eos_token_ids": token_ids(config.get("eos_token_id"), name),
     }
 
@@ -129,8 +131,8 @@ def _hf_config(path: Path, name: str) -> dict[str, Any]:
     """The config transformers gives the file, as JSON values."""
     from transformers import AutoConfig
 
-    with one_line(name, "config"):
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    with handed_to_transformers(path, name, "config") as arguments:
+        config = AutoConfig.from_pretrained(**arguments)
         values = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in values.items() if key not in PROVENANCE_FIELDS}
 
@@ -142,6 +144,8 @@ def _check_metadata(
     config: dict[str, Any],
     name: str,
 ) -> None:
+    # Configs without the field use this quotient, too.
+    config = {"head_dim": config["hidden_size"] // config["num_attention_heads"]} | config
     for key, value in metadata.items():
         prefix, _, field = key.partition(".")
         if prefix != architecture:
@@ -151,8 +155,8 @@ def _check_metadata(
         rule = spec.metadata[field]
         if rule is None:
             continue
-        wanted = config.get(rule[1]) if rule[0] == CONFIG else rule[1]
-        if wanted is not None and value != wanted:
+        wanted = rule[1] if rule[0] == EQUALS else config[rule[1]]
+        if value != wanted:
             raise ImportRefused(f"{name}: metadata {key} = {value!r}, but only {wanted!r} works")
 
 
@@ -214,18 +218,32 @@ def _check_decodable(type_ids: set[int], name: str) -> None:
             raise ImportRefused(f"{name}: tensors of type {kind.name} cannot be decoded") from None
 
 
-class one_line:
-    """Turns what transformers raises about a file into one line of ours."""
+def _chat_template(metadata: dict[str, Any], name: str) -> str | None:
+    template = metadata.get("tokenizer.chat_template")
+    if template is not None and not isinstance(template, str):
+        raise ModelFileError(f"{name}: tokenizer.chat_template is not a string")
+    return template
 
-    def __init__(self, name: str, part: str):
-        self.name, self.part = name, part
 
-    def __enter__(self) -> None:
-        pass
+@contextmanager
+def handed_to_transformers(path: Path, name: str, part: str) -> Iterator[dict[str, Any]]:
+    """The arguments that make a transformers class load `path`, and its errors as one line.
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception):
+    The file is linked into a folder of its own: transformers would rather use a config.json or a
+    tokenizer.json that happens to lie beside it, and code a folder brings must never run.
+    """
+    with TemporaryDirectory(prefix="amk-gguf-") as folder:
+        (Path(folder) / "model.gguf").symlink_to(path.absolute())
+        try:
+            yield {
+                "pretrained_model_name_or_path": folder,
+                "gguf_file": "model.gguf",
+                "local_files_only": True,
+                "trust_remote_code": False,
+            }
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                # The system's own refusals, a full disk for one; transformers' have no number.
+                raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ModelFileError(
-                f"{self.name}: its {self.part} cannot be read: {reason}"
-            ) from error
+            raise ModelFileError(f"{name}: its {part} cannot be read: {reason}") from error

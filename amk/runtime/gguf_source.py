@@ -19,9 +19,9 @@ import numpy as np
 
 from amk.errors import ModelFileError
 from amk.runtime.cache import Cache, stable_hash
-from amk.runtime.gguf_facts import derive_facts, one_line
+from amk.runtime.gguf_facts import derive_facts, handed_to_transformers
 from amk.runtime.gguf_file import GgufTensor
-from amk.runtime.model_files import check_decoder, file_identity
+from amk.runtime.model_files import check_decoder, file_identity, read_json
 from amk.runtime.source import Source
 from amk.runtime.tokenizer import JsonTokenizer, TextTokenizer
 from amk.runtime.weights import TensorInfo, convert, destination
@@ -63,7 +63,7 @@ class GgufSource(Source):
             facts = derive_facts(self.file, self.name)
             (directory / "facts.json").write_text(json.dumps(facts))
 
-        return json.loads((Cache("gguf").put(key, build) / "facts.json").read_bytes())
+        return read_json(Cache("gguf").put(key, build) / "facts.json")
 
     @cached_property
     def _stored(self) -> dict[str, Stored]:
@@ -127,10 +127,8 @@ class GgufSource(Source):
         def build(directory: Path) -> None:
             from transformers import AutoTokenizer
 
-            with one_line(self.name, "tokenizer"):
-                AutoTokenizer.from_pretrained(
-                    self.file.parent, gguf_file=self.file.name, local_files_only=True
-                ).save_pretrained(directory)
+            with handed_to_transformers(self.file, self.name, "tokenizer") as arguments:
+                AutoTokenizer.from_pretrained(**arguments).save_pretrained(directory)
 
         return Cache("tokenizer").put(key, build)
 

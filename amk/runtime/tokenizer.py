@@ -90,33 +90,14 @@ class JsonTokenizer(TextTokenizer):
         # Limits a training run left in the file would cut or pad a prompt.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._config = _optional_json(folder / "tokenizer_config.json")
+        # add_bos_token and add_eos_token are not looked at: beside a tokenizer.json transformers
+        # ignores them too, for the file's own post-processor has what they say.
+        config = _optional_json(folder / "tokenizer_config.json")
         self._special = {
             field: text
             for field in SPECIAL_TOKENS
-            if (text := _token_text(self._config.get(field))) is not None
+            if (text := _token_text(config.get(field))) is not None
         }
-        self._apply_bos_eos()
-
-    def _apply_bos_eos(self) -> None:
-        """Follow add_bos_token and add_eos_token where the config states either, as transformers
-        does; they outrank the file's own post-processor."""
-        if "add_bos_token" not in self._config and "add_eos_token" not in self._config:
-            return
-        from tokenizers.processors import TemplateProcessing
-
-        tokens: list[tuple[str, int]] = []
-        parts = ["$A:0"]
-        for flag, field, at in (
-            ("add_bos_token", "bos_token", 0),
-            ("add_eos_token", "eos_token", 2),
-        ):
-            text = self._special.get(field)
-            index = self._tokenizer.token_to_id(text) if text is not None else None
-            if self._config.get(flag) and text is not None and index is not None:
-                parts.insert(at, f"{text}:0")
-                tokens.append((text, index))
-        self._tokenizer.post_processor = TemplateProcessing(single=parts, special_tokens=tokens)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=special).ids

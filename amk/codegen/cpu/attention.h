@@ -13,8 +13,13 @@
 
 #include "scalar_math.h"
 
-/* Accumulators of one pass over the values: heads x vectors of the head dimension. */
-#define AMK_VALUE_REGISTERS 16
+/* Values are taken in register blocks of up to four heads by four vectors, over keys few enough
+ * to stay in the first-level cache while the blocks pass over them. */
+#define AMK_VALUE_VECTORS 4
+#define AMK_VALUE_HEADS 4
+#ifndef AMK_VALUE_KEYS
+#define AMK_VALUE_KEYS 32
+#endif
 
 /* Scores of keys [first, first + 16) against G heads, each head's in one vector: lane t is key
  * first + t. Keys outside [lo, hi) are not read and score minus infinity. */
@@ -55,7 +60,7 @@ AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void
  * head dimension; e of head g and key j is e[g * lde + j - lo]. */
 AMK_INLINE void amk_attention_values(float *o, long ldo, const float *e, long lde, const void *v,
                                      long ldv, int dtype, long keys, long heads, long vectors) {
-  amk_v16 acc[AMK_VALUE_REGISTERS];
+  amk_v16 acc[AMK_VALUE_HEADS * AMK_VALUE_VECTORS];
   AMK_UNROLL
   for (long i = 0; i < heads * vectors; i++)
     acc[i] = amk_load16(o + i / vectors * ldo + i % vectors * 16, AMK_F32);
@@ -86,21 +91,20 @@ AMK_INLINE void amk_attention_values_tail(float *o, long ldo, const float *e, lo
   }
 }
 
-/* Keys [0, keys) from v against all heads, in register blocks of at most four heads and four
- * vectors; the keys are few enough to stay in the first-level cache between blocks. */
+/* Keys [0, keys) from v against all heads. */
 AMK_INLINE void amk_attention_value_block(float *o, const float *e, long lde, const void *v,
                                           long ldv, int dtype, long keys, long G, long D) {
-#define AMK_VALUES(heads)                                                                     \
-  amk_attention_values(o + g * D + d, D, e + g * lde, lde, amk_at(v, d, dtype), ldv, dtype, keys, \
-                       heads, 4)
   for (long d = 0; d < D / 64 * 64; d += 64) {
+#define AMK_VALUES(heads)                                                                        \
+  amk_attention_values(o + g * D + d, D, e + g * lde, lde, amk_at(v, d, dtype), ldv, dtype, keys, \
+                       heads, AMK_VALUE_VECTORS)
     long g = 0;
     for (; g < G / 4 * 4; g += 4) AMK_VALUES(4);
     if (G % 4 == 3) AMK_VALUES(3);
     if (G % 4 == 2) AMK_VALUES(2);
     if (G % 4 == 1) AMK_VALUES(1);
-  }
 #undef AMK_VALUES
+  }
   for (long d = D / 64 * 64; d < D / 16 * 16; d += 16)
     for (long g = 0; g < G; g++)
       amk_attention_values(o + g * D + d, D, e + g * lde, lde, amk_at(v, d, dtype), ldv, dtype,
@@ -124,8 +128,8 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
 
   long start = lo / 16 * 16, end = (hi + 15) / 16 * 16;
   float e[G][C] __attribute__((aligned(64)));
-  amk_v16 top[G], sum[G], scores[G];
-  for (long g = 0; g < G; g++) top[g] = amk_set16(-__builtin_inff()), sum[g] = (amk_v16){0};
+  amk_v16 top[G], scores[G];
+  for (long g = 0; g < G; g++) top[g] = amk_set16(-__builtin_inff());
   for (long j = start; j < end; j += 16) {
     amk_attention_scores(scores, q, k, ldk, dtype, j, lo, hi, G, D, scale, softcap);
     for (long g = 0; g < G; g++) {
@@ -134,17 +138,18 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
     }
   }
   for (long g = 0; g < G; g++) m[g] = amk_hmax16(top[g]);
-  for (long j = start; j < end; j += 16) {
-    for (long g = 0; g < G; g++) {
+  for (long g = 0; g < G; g++) {
+    amk_v16 sum = {0};
+    for (long j = start; j < end; j += 16) {
       amk_v16 weight = amk_exp16(amk_load16(&e[g][j - begin], AMK_F32) - m[g]);
-      sum[g] += weight;
+      sum += weight;
       amk_store16(&e[g][j - begin], weight);
     }
-    long from = j > lo ? j : lo, to = j + 16 < hi ? j + 16 : hi;
-    amk_attention_value_block(o, &e[0][from - begin], C, amk_at(v, from * ldv, dtype), ldv, dtype,
-                              to - from, G, D);
+    l[g] = amk_hsum16(sum);
   }
-  for (long g = 0; g < G; g++) l[g] = amk_hsum16(sum[g]);
+  for (long j = lo; j < hi; j += AMK_VALUE_KEYS)
+    amk_attention_value_block(o, &e[0][j - begin], C, amk_at(v, j * ldv, dtype), ldv, dtype,
+                              hi - j < AMK_VALUE_KEYS ? hi - j : AMK_VALUE_KEYS, G, D);
 }
 
 /* All rows of one kv head and one chunk. Row s of q, at position past + s, is q + s * ldq, its G

@@ -1,0 +1,132 @@
+"""`schedule`: orders stages by events, and nothing more than the memory they share demands.
+
+A stage waits for the stages whose tiles wrote what it reads (read after write), read what it
+overwrites, or wrote it before (bytes of the arena that `plan-buffers` shares). Waits that others
+imply are left out (transitive reduction). The order of stages in the program is the global order
+of the `claimed` schedule; every wait points backwards in it, so it cannot deadlock.
+
+Before:
+
+    mk.stage "a" prologue { … } parts { … store to %x … }
+    mk.stage "b" prologue { … load from %x … } parts { … }
+
+After:
+
+    %e = mk.event
+    mk.stage "a" signals(%e) prologue { … } parts { … }
+    mk.stage "b" waits(%e) prologue { … } parts { … }
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+from xdsl.context import Context
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, i32
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+
+from amk.errors import AmkError
+from amk.ir import mk
+
+KINDS = ("claimed",)
+
+
+@dataclass(frozen=True)
+class Schedule(ModulePass):
+    name = "schedule"
+    kind: str = "claimed"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.kind not in KINDS:
+            raise AmkError(f"schedule: kind {self.kind!r}; known: {', '.join(KINDS)}")
+        for program in op.walk():
+            if isinstance(program, mk.ProgramOp):
+                set_events(program, nx.transitive_reduction(dependences(program)))
+                program.properties["schedule"] = StringAttr(self.kind)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Buffers that the ops of a stage read and write."""
+
+    reads: frozenset[mk.BufferOp]
+    writes: frozenset[mk.BufferOp]
+
+
+def accesses(stage: mk.StageOp) -> Access:
+    reads: set[mk.BufferOp] = set()
+    writes: set[mk.BufferOp] = set()
+    for op in stage.walk():
+        for operand in op.operands:
+            if isinstance(operand.type, mk.BufferType):
+                (writes if isinstance(op, mk.StoreOp) else reads).add(mk.buffer_of(operand))
+    return Access(frozenset(reads), frozenset(writes))
+
+
+def overlap(a: mk.BufferOp, b: mk.BufferOp) -> bool:
+    """Do two buffers share memory? Activations may, in the arena."""
+    if a is b:
+        return True
+    if a.offset is None or b.offset is None:
+        return False
+    x, y = a.offset.value.data, b.offset.value.data
+    return x < y + b.type.nbytes() and y < x + a.type.nbytes()
+
+
+def dependences(program: mk.ProgramOp) -> nx.DiGraph:
+    """An edge i → j when stage j must not begin before stage i is done."""
+    graph: nx.DiGraph = nx.DiGraph()
+    stages = program.stages()
+    graph.add_nodes_from(range(len(stages)))
+    readers: dict[mk.BufferOp, list[int]] = {}
+    writers: dict[mk.BufferOp, list[int]] = {}
+    shared = sharing(program)
+    for j, stage in enumerate(stages):
+        access = accesses(stage)
+        earlier: set[int] = set()
+        for buffer in access.reads:
+            for other in shared[buffer]:
+                earlier.update(writers.get(other, ()))
+        for buffer in access.writes:
+            for other in shared[buffer]:
+                earlier.update(writers.get(other, ()))
+                earlier.update(readers.get(other, ()))
+        graph.add_edges_from((i, j) for i in earlier)
+        for buffer in access.reads:
+            readers.setdefault(buffer, []).append(j)
+        for buffer in access.writes:
+            writers.setdefault(buffer, []).append(j)
+    return graph
+
+
+def sharing(program: mk.ProgramOp) -> dict[mk.BufferOp, list[mk.BufferOp]]:
+    """For each buffer the buffers that overlap it, itself included."""
+    buffers = program.buffers()
+    placed = [b for b in buffers if b.offset is not None]
+    return {
+        b: [o for o in placed if overlap(b, o)] if b.offset is not None else [b] for b in buffers
+    }
+
+
+def set_events(program: mk.ProgramOp, graph: nx.DiGraph) -> None:
+    """An event a stage that some other waits for; each stage waits for its predecessors'."""
+    stages = program.stages()
+    for event in program.events():
+        if any(True for _ in event.result.uses):
+            raise AmkError("schedule: the program is scheduled already")
+    events: dict[int, SSAValue] = {}
+    for i in range(len(stages)):
+        if graph.out_degree(i):
+            event = mk.EventOp()
+            program.body.block.insert_op_before(event, stages[0])
+            event.result.name_hint = f"done{i}"
+            events[i] = event.result
+    for j, stage in enumerate(stages):
+        waits = [events[i] for i in sorted(graph.predecessors(j))]
+        signals = [events[j]] if j in events else []
+        stage.operands = [*waits, *signals]
+        stage.properties["operandSegmentSizes"] = DenseArrayBase.from_list(
+            i32, [len(waits), len(signals)]
+        )
