@@ -7,7 +7,6 @@ it again reads one small JSON file.
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from amk.errors import ModelFileError
 from amk.runtime.cache import Cache, stable_hash
 from amk.runtime.gguf_facts import derive_facts, handed_to_transformers
 from amk.runtime.gguf_file import GgufTensor
+from amk.runtime.mapped_file import MappedFile
 from amk.runtime.model_files import check_decoder, file_identity, read_json
 from amk.runtime.source import Source
 from amk.runtime.tokenizer import JsonTokenizer, TextTokenizer
@@ -73,12 +73,13 @@ class GgufSource(Source):
         }
 
     @cached_property
-    def _data(self) -> np.ndarray:
-        with self.file.open("rb") as file:
-            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    def _mapped(self) -> MappedFile:
+        size = self._identity[1]
+        assert isinstance(size, int)
+        mapped = MappedFile(self.file, size)
         if file_identity(self.file) != self._identity:
             raise ModelFileError(f"{self.name} changed while it was open")
-        return data
+        return mapped
 
     def _load_config(self) -> dict[str, Any]:
         return self._facts["config"]
@@ -96,7 +97,8 @@ class GgufSource(Source):
         """
         stored = self._stored[self._resolve(key)]
         row = stored.row
-        rows = self._data[row.offset : row.offset + row.nbytes].reshape(_row_count(row), -1)
+        data = self._mapped.view(row.offset, row.offset + row.nbytes)
+        rows = data.reshape(_row_count(row), -1)
         if stored.heads:
             # Undo the interleaving: within a head, rows go (pair, half) -> (half, pair).
             rows = rows.reshape(stored.heads, -1, 2, rows.shape[1]).swapaxes(1, 2)
@@ -115,6 +117,8 @@ class GgufSource(Source):
             piece = np.ascontiguousarray(blocks[start : start + step])
             values = dequantize(piece, GGMLQuantizationType[encoding])
             convert(values, "f32", flat[start : start + step], dtype)
+        row = self._stored[key].row
+        self._mapped.drop(row.offset, row.offset + row.nbytes)
         return target
 
     def weights_key(self) -> str:

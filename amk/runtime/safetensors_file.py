@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from amk.errors import ModelFileError
+from amk.runtime.mapped_file import MappedFile
 from amk.runtime.weights import CARRIERS
 
 # The format's own limit on its header.
@@ -41,19 +42,22 @@ class SafetensorsFile:
     def __init__(self, path: Path):
         self.path = path
         self.entries = read_header(path)
-        self._data: np.ndarray | None = None
+
+    @cached_property
+    def _mapped(self) -> MappedFile:
+        # The data fill the file, so the last tensor ends where the file does.
+        return MappedFile(self.path, max(entry.stop for entry in self.entries.values()))
 
     def array(self, key: str) -> np.ndarray:
         """The tensor as a read-only view of the file, in the numpy dtype that carries it."""
-        if self._data is None:
-            with self.path.open("rb") as file:
-                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._data = np.frombuffer(mapping, np.uint8)
         entry = self.entries[key]
-        if self._data.size < entry.stop:
-            raise ModelFileError(f"{self.path} changed while it was open")
         carrier = CARRIERS[DTYPE_TAGS[entry.dtype]]
-        return self._data[entry.start : entry.stop].view(carrier).reshape(entry.shape)
+        return self._mapped.view(entry.start, entry.stop).view(carrier).reshape(entry.shape)
+
+    def drop(self, key: str) -> None:
+        """Let the tensor's pages go after it was copied out."""
+        entry = self.entries[key]
+        self._mapped.drop(entry.start, entry.stop)
 
 
 def read_header(path: Path) -> dict[str, Entry]:

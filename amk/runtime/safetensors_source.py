@@ -90,6 +90,7 @@ class SafetensorsSource(Source):
         info = self.tensors()[key]
         target = destination(info.shape, dtype, out)
         convert(self._home[key].array(key), info.dtype, target, dtype)
+        self._home[key].drop(key)
         return target
 
     def weights_key(self) -> str:
