@@ -6,7 +6,9 @@ from collections.abc import Callable
 from importlib import import_module
 
 from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Dialect
+from xdsl.parser import Parser
 
 
 def _dialect(module: str, variable: str) -> Callable[[], Dialect]:
@@ -29,3 +31,8 @@ def context() -> Context:
     for name, factory in DIALECTS.items():
         ctx.register_dialect(name, factory)
     return ctx
+
+
+def parse_module(text: str, name: str = "<text>") -> ModuleOp:
+    """The module a text holds. Raises xDSL's ParseError."""
+    return Parser(context(), text, name).parse_module()

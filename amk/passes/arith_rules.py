@@ -65,8 +65,8 @@ def scalar_of(value: SSAValue) -> float | None:
     constant = producer(value, lm.ConstantOp)
     if constant is None or product(shape_of(value)) != 1:
         return None
-    number = float(constant.value.get_values()[0])
-    return number if math.isfinite(number) else None
+    number = constant.value.get_values()[0]
+    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
 
 
 def constant_operand(op: lm.BinaryOp, build: Build) -> SSAValue | None:

@@ -1,8 +1,8 @@
 """`raise`: finds the ops a compiler reasons about in the arithmetic they were written as.
 
-RMSNorm, LayerNorm, rotate-half RoPE, the tanh form of GELU and gated activations. Run it after `canonicalize`. What is
-raised, and whether the raised op has the bits of what it replaces (in f32, in the `lm`
-interpreter), stands at each rule. See docs/passes/raise.md for the IR before and after.
+RMSNorm, LayerNorm, rotate-half RoPE, the tanh form of GELU and gated activations. Run it after
+`canonicalize`. What is raised, and whether the raised op has the bits of what it replaces (in
+f32, in the `lm` interpreter), stands at each rule.
 
 Before:
 
