@@ -352,6 +352,7 @@ ROWS: dict[Any, Row] = {
     aten.mul.Scalar: scalar(lm.MulScalarOp),
     aten.div.Scalar: scalar(lm.DivScalarOp),
     aten.pow.Tensor_Scalar: scalar(lm.PowScalarOp, "exponent"),
+    aten.square.default: unary(lambda value: lm.PowScalarOp(value, 2.0)),
     aten.to.dtype: cast("dtype", "non_blocking", "copy", "memory_format"),
     aten.to.device: cast("dtype", "device", "non_blocking", "copy", "memory_format"),
     aten.to.dtype_layout: cast(

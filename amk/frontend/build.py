@@ -18,6 +18,7 @@ from amk.errors import ImportRefused
 from amk.frontend.buffers import fill_buffers
 from amk.frontend.guards import check_config
 from amk.frontend.hooks import IMPLEMENTATION, Layer
+from amk.frontend.translate import Source
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Built:
     name: str
     weights: Mapping[str, str]
     constants: Mapping[str, Tensor]
+
+    def source(self, program: torch.export.ExportedProgram, policy: str) -> Source:
+        return Source(program, self.weights, self.constants, policy)
 
 
 # ---- configs ------------------------------------------------------------------------------

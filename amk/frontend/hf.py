@@ -7,10 +7,12 @@ cache are replaced through transformers' own extension points, and torch.export 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.fx.config as fx_config
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from xdsl.dialects.builtin import ModuleOp
@@ -26,7 +28,7 @@ from amk.frontend.build import (
 )
 from amk.frontend.eager import check_eager
 from amk.frontend.hooks import TRACE, Trace
-from amk.frontend.translate import Source, build_module
+from amk.frontend.translate import build_module
 from amk.frontend.types import DTYPES
 from amk.ir.kv import POLICIES
 
@@ -68,10 +70,14 @@ def import_model(
         raise ValueError(f"policy {policy!r} is not one of {', '.join(POLICIES)}")
     built = build(model, DTYPES[dtype])
     trace = Trace()
-    program = export(built.wrapper, tokens, trace)
+    program = export(built.wrapper, tokens, trace, lines=False)
     check_eager(trace.calls)
-    source = Source(program, built.weights, built.constants, policy)
-    return build_module(source, tokens, dtype, built.name)
+    try:
+        return build_module(built.source(program, policy), tokens, dtype, built.name)
+    except ImportRefused:
+        # Source lines are a third of the time of a trace, and only a refusal quotes one.
+        program = export(built.wrapper, tokens, Trace(), lines=True)
+        return build_module(built.source(program, policy), tokens, dtype, built.name)
 
 
 def build(model: Model, dtype: torch.dtype) -> Built:
@@ -86,12 +92,17 @@ def build(model: Model, dtype: torch.dtype) -> Built:
     raise ImportRefused(f"{type(model).__name__} is not a config, a model or an nn.Module")
 
 
-def export(wrapper: nn.Module, tokens: int, trace: Trace) -> torch.export.ExportedProgram:
-    """The graph of one launch; a failure to trace is a refusal that quotes its first line."""
+def export(
+    wrapper: nn.Module, tokens: int, trace: Trace, lines: bool
+) -> torch.export.ExportedProgram:
+    """The graph of one launch; a failure to trace is a refusal that quotes its first line.
+
+    With `lines` each node carries the source line it came from.
+    """
     example = torch.zeros(1, tokens, dtype=torch.int64, device="meta")
     current = TRACE.set(trace)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), source_lines(lines):
             warnings.simplefilter("ignore")
             return torch.export.export(wrapper, (example, example.clone()), strict=False)
     except ImportRefused:
@@ -100,3 +111,14 @@ def export(wrapper: nn.Module, tokens: int, trace: Trace) -> torch.export.Export
         raise ImportRefused(f"torch.export cannot trace it: {first_line(problem)}") from problem
     finally:
         TRACE.reset(current)
+
+
+@contextmanager
+def source_lines(wanted: bool) -> Iterator[None]:
+    """Whether torch records the source line of each node; its setting is put back."""
+    before = fx_config.do_not_emit_stack_traces
+    fx_config.do_not_emit_stack_traces = not wanted
+    try:
+        yield
+    finally:
+        fx_config.do_not_emit_stack_traces = before

@@ -16,8 +16,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.utils.arg_spec import ArgSpec, ArgSpecParseError, parse_pipeline
-from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 
 from amk.errors import AmkError
 from amk.ir import context as context
@@ -48,8 +48,9 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-decode": "amk-lm",
-    "amk-prefill": "amk-lm",
+    "amk-mk": "fuse,place-kv-append,lower-lm-to-mk,plan-buffers,schedule",
+    "amk-decode": "amk-lm,amk-mk",
+    "amk-prefill": "amk-lm,amk-mk",
 }
 
 

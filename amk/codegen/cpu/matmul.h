@@ -106,6 +106,7 @@ AMK_INLINE void amk_matmul_block(float *y, long ldy, const float *x, long ldx, c
 AMK_INLINE void amk_matmul_rows(float *y, long ldy, const float *x, long ldx, const void *w,
                                 int dtype, long ldw, long S, long rows, long K, int chains) {
   long s = 0;
+  for (long r = rows; r < 2 * rows; r++) amk_prefetch(amk_at(w, r * ldw, dtype), K, dtype);
   for (; s + AMK_BLOCK_TOKENS <= S; s += AMK_BLOCK_TOKENS)
     amk_matmul_block(y + s * ldy, ldy, x + s * ldx, ldx, w, dtype, ldw, rows, K, chains,
                      AMK_BLOCK_TOKENS);

@@ -186,6 +186,12 @@ AMK_INLINE amk_v16 amk_load_tail(const void *at, long n, int dtype) {
   return amk_load16(padded, dtype);
 }
 
+/* Asks for n elements soon to be read; any address is safe. */
+AMK_INLINE void amk_prefetch(const void *at, long n, int dtype) {
+  for (long i = 0; i < n * amk_dtype_size(dtype); i += 64)
+    __builtin_prefetch((const char *)at + i);
+}
+
 AMK_INLINE void amk_store16(float *at, amk_v16 v) { memcpy(at, &v, sizeof v); }
 AMK_INLINE void amk_store_tail(float *at, long n, amk_v16 v) {
   memcpy(at, &v, (size_t)n * sizeof(float));

@@ -1,0 +1,127 @@
+"""The way of a model from source to compiled program; see docs/architecture.md."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amk.errors import AmkError
+from amk.runtime.cache import Cache, stable_hash
+from amk.runtime.program import LIBRARY, Facts, Program, save_program
+from amk.runtime.source import Source, open_source
+from amk.runtime.toolchain import compile_shared, cpu_identity, find_compiler
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+DTYPES = ("f32", "bf16", "f16")
+PREFILL_TOKENS = 16
+DEFAULT_MAX_SEQ = 2048
+COMPILED_FOLDERS = ("ir", "frontend", "passes", "codegen")
+
+OnPass = Callable[[str, "ModuleOp", float], Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything besides the model that decides what is compiled."""
+
+    target: str = "cpu"
+    max_seq: int = DEFAULT_MAX_SEQ
+    dtype: str = "f32"
+    tokens: tuple[int, ...] = (1, PREFILL_TOKENS)
+
+    def __post_init__(self) -> None:
+        if self.target != "cpu":
+            raise KeyError(f"unknown target {self.target!r}; known: cpu")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
+        if self.max_seq < 1:
+            raise ValueError(f"max_seq {self.max_seq} is not positive")
+
+
+@functools.cache
+def compiler_key() -> str:
+    """Changes whenever a file that decides what is emitted does."""
+    root = Path(__file__).parent
+    found = [p for d in COMPILED_FOLDERS for p in sorted((root / d).rglob("*.[ph]*"))]
+    texts = [(str(p.relative_to(root)), p.read_bytes()) for p in found if p.suffix in (".py", ".h")]
+    return stable_hash(*(part for pair in texts for part in pair))
+
+
+def compile(
+    model: str | Path | Source,
+    target: str = "cpu",
+    max_seq: int | None = None,
+    dtype: str = "f32",
+    on_pass: OnPass | None = None,
+) -> Program:
+    """Compiles a model for a target, or finds it compiled in the cache.
+
+    `model` is what MODEL may be on the command line, or an open Source. `max_seq` defaults to
+    2,048 or the model's own longest sequence, whichever is less. Raises KeyError for an unknown
+    target, ImportRefused for a model that cannot be compiled exactly, ToolchainError without a
+    working C compiler.
+    """
+    source = model if isinstance(model, Source) else open_source(model)
+    longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
+    length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
+    wide = () if length < PREFILL_TOKENS else (PREFILL_TOKENS,)
+    options = Options(target, length, dtype, (1, *wide))
+    key = stable_hash(
+        "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
+        options.dtype, list(options.tokens), find_compiler().version, cpu_identity(),
+    )  # fmt: skip
+    folder = Cache("programs").put(key, lambda d: build(source, options, d, on_pass))
+    return Program(folder)
+
+
+def lower(
+    source: Source, options: Options, tokens: int, on_pass: OnPass | None = None
+) -> ModuleOp:
+    """Imports the model for `tokens` new positions and lowers it to a scheduled mk program."""
+    from amk.frontend.hf import import_model
+    from amk.passes import run_pipeline
+
+    module = import_model(source.config(), tokens=tokens, dtype=options.dtype)
+    if on_pass is not None:
+        on_pass("import", module, 0.0)
+    name = "amk-decode" if tokens == 1 else "amk-prefill"
+    run_pipeline(module, f"{name}{{max-seq={options.max_seq}}}", on_pass=on_pass)
+    return module
+
+
+def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None = None) -> None:
+    """Compiles into `folder`: the manifest, @init, the C file and the library."""
+    from amk.codegen.cpu.emit import emit_c
+
+    modules = [lower(source, options, n, on_pass) for n in options.tokens]
+    inits = {init_text(m) for m in modules}
+    if len(inits) != 1:
+        raise AmkError("the programs of one model disagree about @init")
+    c_source, layout = emit_c([p for m in modules for p in programs_of(m)])
+    vocab = modules[0].attributes["amk.vocab"].value.data  # type: ignore[attr-defined]
+    facts = Facts(
+        source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens
+    )
+    save_program(folder, facts, layout, inits.pop(), c_source)
+    shutil.copyfile(compile_shared(c_source), folder / LIBRARY)
+
+
+def programs_of(module: ModuleOp) -> Iterator[Any]:
+    from amk.ir.mk import ProgramOp
+
+    return (op for op in module.ops if isinstance(op, ProgramOp))
+
+
+def init_text(module: ModuleOp) -> str:
+    """@init alone, as the text of a module."""
+    from xdsl.dialects.builtin import ModuleOp as Module
+    from xdsl.dialects.func import FuncOp
+
+    inits = [f for f in module.ops if isinstance(f, FuncOp) and f.sym_name.data == "init"]
+    return str(Module([f.clone() for f in inits])) + "\n"
