@@ -22,12 +22,10 @@
 #endif
 
 /* Scores of keys [first, first + 16) against G heads, each head's in one vector: lane t is key
- * first + t. Keys outside [lo, hi) are not read and score minus infinity. Unless `ahead` is null it
- * holds the values: they and the next keys are fetched meanwhile, since hardware prefetch falls
- * behind when a key takes many operations. */
+ * first + t. Keys outside [lo, hi) are not read and score minus infinity. */
 AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void *k, long ldk,
-                                     const void *ahead, long ldv, int dtype, long first, long lo,
-                                     long hi, long G, long D, float scale, float softcap) {
+                                     int dtype, long first, long lo, long hi, long G, long D,
+                                     float scale, float softcap) {
   amk_v16 dots[G][16];
   long full = D / 16 * 16;
   long from = lo > first ? lo - first : 0, to = hi < first + 16 ? hi - first : 16;
@@ -36,10 +34,6 @@ AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void
       if (t < from || t >= to) dots[g][t] = (amk_v16){0};
   for (long t = from; t < to; t++) {
     const void *key = amk_at(k, (first + t) * ldk, dtype);
-    if (ahead) {
-      amk_prefetch(amk_at(key, 16 * ldk, dtype), D, dtype);
-      amk_prefetch(amk_at(ahead, (first + t) * ldv, dtype), D, dtype);
-    }
     AMK_UNROLL
     for (long g = 0; g < G; g++) {
       amk_v16 dot = {0};
@@ -124,7 +118,7 @@ AMK_INLINE void amk_attention_value_block(float *o, const float *e, long lde, co
 AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, const void *k,
                                   long ldk, const void *v, long ldv, int dtype, long position,
                                   long G, long D, long chunk_index, long C, long window,
-                                  float scale, float softcap, int first_row) {
+                                  float scale, float softcap) {
   long begin = chunk_index * C, lo = begin, hi = begin + C;
   if (window > 0 && position - window + 1 > lo) lo = position - window + 1;
   if (position + 1 < hi) hi = position + 1;
@@ -137,8 +131,7 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
   amk_v16 top[G], scores[G];
   for (long g = 0; g < G; g++) top[g] = amk_set16(-__builtin_inff());
   for (long j = start; j < end; j += 16) {
-    amk_attention_scores(scores, q, k, ldk, first_row ? v : 0, ldv, dtype, j, lo, hi, G, D, scale,
-                         softcap);
+    amk_attention_scores(scores, q, k, ldk, dtype, j, lo, hi, G, D, scale, softcap);
     for (long g = 0; g < G; g++) {
       top[g] = amk_max16(top[g], scores[g]);
       amk_store16(&e[g][j - begin], scores[g]);
@@ -169,7 +162,7 @@ AMK_INLINE void amk_attention_partial(float *o, float *m, float *l, const float 
                                       long window, float scale, float softcap) {
   for (long s = 0; s < S; s++)
     amk_attention_row(o + s * G * D, m + s * G, l + s * G, q + s * ldq, k, ldk, v, ldv, dtype,
-                      past + s, G, D, chunk_index, C, window, scale, softcap, s == 0);
+                      past + s, G, D, chunk_index, C, window, scale, softcap);
 }
 
 /* One head of one row from its n partial results, chunk c's at o + c * ldo, m[c * ldm], l[c * ldm]:
