@@ -112,8 +112,9 @@ def run_pipeline(
     spec: str,
     ctx: Context | None = None,
     on_pass: Callable[[str, ModuleOp, float], None] | None = None,
+    check: bool = True,
 ) -> list[PassReport]:
-    """Runs the passes `spec` names on `module`, in place, verifying after each.
+    """Runs the passes `spec` names on `module`, in place, verifying after each if `check`.
 
     `on_pass(name, module, seconds)` is called after a pass was verified. Raises AmkError that
     names the pass when the pass fails or leaves IR that does not verify.
@@ -128,7 +129,8 @@ def run_pipeline(
             raise AmkError(f"pass {p.name}: {first_line(e)}") from e
         seconds = time.perf_counter() - start
         try:
-            verify(module)
+            if check:
+                verify(module)
         except VerifyException as e:
             raise AmkError(f"after pass {p.name} the module is invalid: {first_line(e)}") from e
         reports.append(PassReport(p.name, seconds, dict(p.__dict__.get("statistics", {}))))

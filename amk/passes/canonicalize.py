@@ -7,18 +7,31 @@ shared and dead ops erased. The rules stand in `shape_rules.py`, `arith_rules.py
 
 Before:
 
-    %w = lm.weight "qkv.weight" : tensor<12x8xf32>
-    %y = lm.linear %x, %w : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
-    %q = lm.slice %y {dim = 2 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64} : …
-    %k = lm.slice %y {dim = 2 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64} : …
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index)
+        -> (tensor<1x1x8xf32>, tensor<1x1x4xf32>) {
+      %w = lm.weight "qkv.weight" : tensor<12x8xf32>
+      %one = lm.mul_scalar %x, 1.0 : f64 : tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+      %y = lm.linear %one, %w : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+      %q = lm.slice %y {dim = 2 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64}
+        : tensor<1x1x12xf32> -> tensor<1x1x8xf32>
+      %k = lm.slice %y {dim = 2 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64}
+        : tensor<1x1x12xf32> -> tensor<1x1x4xf32>
+      func.return %q, %k : tensor<1x1x8xf32>, tensor<1x1x4xf32>
+    }
 
-After:
+After, with `canonicalize`:
 
-    %w = lm.weight "qkv.weight" : tensor<12x8xf32>
-    %w_1 = lm.slice %w {dim = 0 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64} : …
-    %q = lm.linear %x, %w_1 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
-    %w_2 = lm.slice %w {dim = 0 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64} : …
-    %k = lm.linear %x, %w_2 : tensor<1x1x8xf32>, tensor<4x8xf32> -> tensor<1x1x4xf32>
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index)
+        -> (tensor<1x1x8xf32>, tensor<1x1x4xf32>) {
+      %w = lm.weight "qkv.weight" : tensor<12x8xf32>
+      %wq = lm.slice %w {dim = 0 : i64, start = 0 : i64, end = 8 : i64, step = 1 : i64}
+        : tensor<12x8xf32> -> tensor<8x8xf32>
+      %q = lm.linear %x, %wq : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+      %wk = lm.slice %w {dim = 0 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64}
+        : tensor<12x8xf32> -> tensor<4x8xf32>
+      %k = lm.linear %x, %wk : tensor<1x1x8xf32>, tensor<4x8xf32> -> tensor<1x1x4xf32>
+      func.return %q, %k : tensor<1x1x8xf32>, tensor<1x1x4xf32>
+    }
 """
 
 from __future__ import annotations

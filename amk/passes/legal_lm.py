@@ -3,6 +3,19 @@
 Stands after the passes on `lm` and before fusion, so that a half-lowered program is caught here
 and not in an emitter. Changes nothing; the error names the first op that breaks a rule, where it
 was imported from, and the pass that should have removed it.
+
+Before:
+
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+      %w = lm.weight "norm.weight" : tensor<8xf32>
+      %s = lm.add_scalar %w, 1.0 : f64 : tensor<8xf32> -> tensor<8xf32>
+      %y = lm.mul %x, %s : tensor<1x1x8xf32>, tensor<8xf32> -> tensor<1x1x8xf32>
+      func.return %y : tensor<1x1x8xf32>
+    }
+
+The error, with `legal-lm`:
+
+    legal-lm: depends on weights and constants alone; run split-init, at lm.add_scalar
 """
 
 from __future__ import annotations

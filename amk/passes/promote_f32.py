@@ -2,20 +2,30 @@
 
 Weights keep their storage dtype and are cast once; caches keep theirs and take f32 entries; casts
 between floats vanish, and with them the roundings a bf16 or f16 model makes after every op. On an
-f32 model the pass changes nothing. See docs/passes/promote-f32.md for the IR before and after.
+f32 model the pass changes nothing.
 
 Before:
 
-    %w = lm.weight "norm.weight" : tensor<8xbf16>
-    %h = lm.cast %x : tensor<1x8xbf16> -> tensor<1x8xf32>
-    %n = lm.cast %h : tensor<1x8xf32> -> tensor<1x8xbf16>
-    %y = lm.mul %w, %n : tensor<8xbf16>, tensor<1x8xbf16> -> tensor<1x8xbf16>
+    func.func @step(%tokens: tensor<1x1xi64>, %pos: index) -> tensor<1x1x8xbf16> {
+      %table = lm.weight "embed.weight" : tensor<9x8xbf16>
+      %x = lm.embedding %table, %tokens
+        : tensor<9x8xbf16>, tensor<1x1xi64> -> tensor<1x1x8xbf16>
+      %h = lm.cast %x : tensor<1x1x8xbf16> -> tensor<1x1x8xf32>
+      %s = lm.silu %h : tensor<1x1x8xf32>
+      %y = lm.cast %s : tensor<1x1x8xf32> -> tensor<1x1x8xbf16>
+      func.return %y : tensor<1x1x8xbf16>
+    }
 
-After, with `%x` now of f32:
+After, with `promote-f32`:
 
-    %w = lm.weight "norm.weight" : tensor<8xbf16>
-    %w_1 = lm.cast %w : tensor<8xbf16> -> tensor<8xf32>
-    %y = lm.mul %w_1, %x : tensor<8xf32>, tensor<1x8xf32> -> tensor<1x8xf32>
+    func.func @step(%tokens: tensor<1x1xi64>, %pos: index) -> tensor<1x1x8xf32> {
+      %table = lm.weight "embed.weight" : tensor<9x8xbf16>
+      %wide = lm.cast %table : tensor<9x8xbf16> -> tensor<9x8xf32>
+      %x = lm.embedding %wide, %tokens
+        : tensor<9x8xf32>, tensor<1x1xi64> -> tensor<1x1x8xf32>
+      %s = lm.silu %x : tensor<1x1x8xf32>
+      func.return %s : tensor<1x1x8xf32>
+    }
 """
 
 from __future__ import annotations

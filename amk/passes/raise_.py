@@ -6,16 +6,25 @@ f32, in the `lm` interpreter), stands at each rule.
 
 Before:
 
-    %p = lm.pow_scalar %x, 2.0 : tensor<1x1x8xf32> -> tensor<1x1x8xf32>
-    %m = lm.mean %p {dims = array<i64: 2>, keepdim = true} : … -> tensor<1x1x1xf32>
-    %a = lm.add_scalar %m, 1e-6 : tensor<1x1x1xf32> -> tensor<1x1x1xf32>
-    %r = lm.rsqrt %a : tensor<1x1x1xf32>
-    %n = lm.mul %x, %r : tensor<1x1x8xf32>, tensor<1x1x1xf32> -> tensor<1x1x8xf32>
-    %y = lm.mul %w, %n : tensor<8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+      %w = lm.weight "norm.weight" : tensor<8xf32>
+      %p = lm.pow_scalar %x, 2.0 : f64 : tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+      %m = lm.mean %p {dims = array<i64: 2>, keepdim = true}
+        : tensor<1x1x8xf32> -> tensor<1x1x1xf32>
+      %a = lm.add_scalar %m, 1.0e-6 : f64 : tensor<1x1x1xf32> -> tensor<1x1x1xf32>
+      %r = lm.rsqrt %a : tensor<1x1x1xf32>
+      %n = lm.mul %x, %r : tensor<1x1x8xf32>, tensor<1x1x1xf32> -> tensor<1x1x8xf32>
+      %y = lm.mul %w, %n : tensor<8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+      func.return %y : tensor<1x1x8xf32>
+    }
 
-After:
+After, with `raise`:
 
-    %y = lm.rms_norm %x weight %w : tensor<8xf32> {eps = 1e-6 : f64} : tensor<1x1x8xf32>
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+      %w = lm.weight "norm.weight" : tensor<8xf32>
+      %y = lm.rms_norm %x weight %w : tensor<8xf32> {eps = 1.0e-6 : f64} : tensor<1x1x8xf32>
+      func.return %y : tensor<1x1x8xf32>
+    }
 """
 
 from __future__ import annotations

@@ -12,22 +12,38 @@ Before:
 
     func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
       %w = lm.weight "norm.weight" : tensor<8xf32>
-      %s = lm.add_scalar %w, 1.0 : tensor<8xf32> -> tensor<8xf32>
+      %s = lm.add_scalar %w, 1.0 : f64 : tensor<8xf32> -> tensor<8xf32>
       %y = lm.mul %x, %s : tensor<1x1x8xf32>, tensor<8xf32> -> tensor<1x1x8xf32>
-      func.return %y : tensor<1x1x8xf32>
+      %p = lm.positions %pos : tensor<1x1xi64>
+      %f = lm.cast %p : tensor<1x1xi64> -> tensor<1x1xf32>
+      %c = lm.cos %f : tensor<1x1xf32>
+      %u = lm.reshape %c : tensor<1x1xf32> -> tensor<1x1x1xf32>
+      %z = lm.mul %y, %u : tensor<1x1x8xf32>, tensor<1x1x1xf32> -> tensor<1x1x8xf32>
+      func.return %z : tensor<1x1x8xf32>
     }
 
-After:
+After, with `split-init{max-seq=64}`:
 
-    func.func @init() -> tensor<8xf32> attributes {amk.names = ["norm.weight+1"]} {
+    func.func @init() -> (tensor<8xf32>, tensor<64x1xf32>)
+        attributes {amk.names = ["norm.weight+1", "rope_cos"]} {
       %w = lm.weight "norm.weight" : tensor<8xf32>
-      %s = lm.add_scalar %w, 1.0 : tensor<8xf32> -> tensor<8xf32>
-      func.return %s : tensor<8xf32>
+      %s = lm.add_scalar %w, 1.0 : f64 : tensor<8xf32> -> tensor<8xf32>
+      %zero = arith.constant 0 : index
+      %p = lm.positions %zero : tensor<1x64xi64>
+      %f = lm.cast %p : tensor<1x64xi64> -> tensor<1x64xf32>
+      %c = lm.cos %f : tensor<1x64xf32>
+      %table = lm.reshape %c : tensor<1x64xf32> -> tensor<64x1xf32>
+      func.return %s, %table : tensor<8xf32>, tensor<64x1xf32>
     }
     func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
       %s = lm.weight "@init/norm.weight+1" : tensor<8xf32>
       %y = lm.mul %x, %s : tensor<1x1x8xf32>, tensor<8xf32> -> tensor<1x1x8xf32>
-      func.return %y : tensor<1x1x8xf32>
+      %table = lm.weight "@init/rope_cos" : tensor<64x1xf32>
+      %rows = lm.rows %table, %pos : tensor<64x1xf32> -> tensor<1x1x1xf32>
+      %c = lm.reshape %rows : tensor<1x1x1xf32> -> tensor<1x1xf32>
+      %u = lm.reshape %c : tensor<1x1xf32> -> tensor<1x1x1xf32>
+      %z = lm.mul %y, %u : tensor<1x1x8xf32>, tensor<1x1x1xf32> -> tensor<1x1x8xf32>
+      func.return %z : tensor<1x1x8xf32>
     }
 """
 

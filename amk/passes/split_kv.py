@@ -6,12 +6,35 @@ queries: run `promote-f32` first.
 
 Before:
 
-    %o = lm.attention %q, %k, %v at %pos {scale = 0.5 : f64} : …
+    func.func @step(
+        %q: tensor<1x4x1x8xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
+        %v: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+    ) -> tensor<1x1x4x8xf32> {
+      %o = lm.attention %q, %k, %v at %pos {scale = 0.5 : f64}
+        : tensor<1x4x1x8xf32>,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+        -> tensor<1x1x4x8xf32>
+      func.return %o : tensor<1x1x4x8xf32>
+    }
 
-After `split-kv{chunk=256 max-seq=1024}`:
+After, with `split-kv{chunk=256 max-seq=1024}`:
 
-    %p, %m, %s = lm.attention_split %q, %k, %v at %pos {scale = 0.5 : f64, chunk = 256 : i64} : …
-    %o = lm.attention_combine %p, %m, %s at %pos {chunk = 256 : i64} : …
+    func.func @step(
+        %q: tensor<1x4x1x8xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
+        %v: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+    ) -> tensor<1x1x4x8xf32> {
+      %p, %m, %s = lm.attention_split %q, %k, %v at %pos {scale = 0.5 : f64, chunk = 256 : i64}
+        : tensor<1x4x1x8xf32>,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+        -> tensor<4x2x1x2x8xf32>, tensor<4x2x1x2xf32>, tensor<4x2x1x2xf32>
+      %o = lm.attention_combine %p, %m, %s at %pos {chunk = 256 : i64}
+        : tensor<4x2x1x2x8xf32>, tensor<4x2x1x2xf32>, tensor<4x2x1x2xf32> -> tensor<1x1x4x8xf32>
+      func.return %o : tensor<1x1x4x8xf32>
+    }
 """
 
 from __future__ import annotations
