@@ -35,7 +35,7 @@ class Built:
     constants: Mapping[str, Tensor]
 
     def source(self, program: torch.export.ExportedProgram, policy: str) -> Source:
-        return Source(program, self.weights, self.constants, policy)
+        return Source(program, self.weights, self.constants, policy, self.name)
 
 
 # ---- configs ------------------------------------------------------------------------------

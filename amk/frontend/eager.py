@@ -59,26 +59,20 @@ def check_call(call: AttentionCall, function: Any) -> None:
     module, sinks = stand_in(call)
     optional = {"softcap": call.softcap, "s_aux": sinks}
     given = {k: v for k, v in optional.items() if v is not None}
-    with torch.device("cpu"):
+    name = type(call.module).__name__
+    extra = {k: concrete(k, v) for k, v in call.extra.items()}
+    try:
         theirs, _ = function(
-            module,
-            query,
-            keys,
-            values,
-            mask,
-            scaling=call.scaling,
-            dropout=0.0,
-            **given,
-            **{k: concrete(k, v) for k, v in call.extra.items()},
+            module, query, keys, values, mask, scaling=call.scaling, dropout=0.0, **given, **extra
         )
-        scale = query.shape[-1] ** -0.5 if call.scaling is None else call.scaling
-        # The rows outside the window are already gone: the past is what is left of it.
-        ours = attend(query, keys, values, live - TOKENS, scale, call.window, call.softcap, sinks)
+    except Exception as problem:
+        raise ImportRefused(f"the eager attention of {name} fails: {problem}") from problem
+    scale = query.shape[-1] ** -0.5 if call.scaling is None else call.scaling
+    # The rows outside the window are already gone: the past is what is left of it.
+    past = live - TOKENS
+    ours = attend(query, keys, values, past, scale, call.window, call.softcap, sinks)
     if theirs.shape != ours.shape or not torch.equal(theirs, ours):
-        raise ImportRefused(
-            f"the eager attention of {type(call.module).__name__} is not the arithmetic of"
-            " lm.attention"
-        )
+        raise ImportRefused(f"the eager attention of {name} is not the arithmetic of lm.attention")
 
 
 def random(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

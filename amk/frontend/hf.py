@@ -73,11 +73,11 @@ def import_model(
     program = export(built.wrapper, tokens, trace, lines=False)
     check_eager(trace.calls)
     try:
-        return build_module(built.source(program, policy), tokens, dtype, built.name)
+        return build_module(built.source(program, policy), tokens, dtype)
     except ImportRefused:
         # Source lines are a third of the time of a trace, and only a refusal quotes one.
         program = export(built.wrapper, tokens, Trace(), lines=True)
-        return build_module(built.source(program, policy), tokens, dtype, built.name)
+        return build_module(built.source(program, policy), tokens, dtype)
 
 
 def build(model: Model, dtype: torch.dtype) -> Built:

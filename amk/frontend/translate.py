@@ -31,13 +31,14 @@ class Source:
     """What an exported program says about its inputs.
 
     `weights` maps a parameter's path below the wrapper to its state-dict key, `constants` a
-    buffer's path to its value. `policy` is the growth policy of every cache.
+    buffer's path to its value. `policy` is the growth policy of every cache; `name` is the model's.
     """
 
     program: torch.export.ExportedProgram
     weights: Mapping[str, str]
     constants: Mapping[str, Tensor]
     policy: str
+    name: str
 
 
 class Translator:
@@ -50,7 +51,7 @@ class Translator:
         self.leaves: dict[str, SSAValue] = {}
         self.caches: dict[int, tuple[SSAValue, SSAValue]] = {}
         self.layers: dict[fx.Node, int] = {}
-        self.location: Any = builtin.UnknownLoc()
+        self.location = self.place("")
         self.placeholders = {s.arg.name: s for s in source.program.graph_signature.input_specs}
 
     # ---- the function ---------------------------------------------------------------------
@@ -68,9 +69,12 @@ class Translator:
             if node in live:
                 self.node(node)
         outputs = [self.logits(graph), *(c for pair in self.caches.values() for c in pair)]
-        self.block.add_op(func.ReturnOp(*outputs))
+        end = func.ReturnOp(*outputs)
+        self.block.add_op(end)
         types = ([a.type for a in self.block.args], [v.type for v in outputs])
-        return func.FuncOp("step", types, Region(self.block))
+        step = func.FuncOp("step", types, Region(self.block))
+        step.location = end.location = self.place("")
+        return step
 
     def name_arguments(self, appends: dict[int, fx.Node]) -> None:
         self.block.args[0].name_hint = "tokens"
@@ -116,7 +120,7 @@ class Translator:
         for argument in node.all_input_nodes:
             if argument.op == "placeholder" and argument not in self.env:
                 self.env[argument] = self.leaf(argument)
-        self.location = NameLoc(StringAttr(module_path(node)), NoneAttr())
+        self.location = self.place(module_path(node))
         try:
             self.env[node] = self.call(node)
         except ImportRefused as problem:
@@ -147,6 +151,10 @@ class Translator:
             raise ImportRefused(f"{node.target} gives {wanted}, its lm op {found}")
         return result
 
+    def place(self, path: str) -> NameLoc:
+        """The location of what comes from a module: its dotted path, or the model's name."""
+        return NameLoc(StringAttr(path or self.source.name), NoneAttr())
+
     def emit(self, op: Operation) -> SSAValue:
         op.location = self.location
         self.block.add_op(op)
@@ -173,9 +181,10 @@ class Translator:
         if spec.kind == InputKind.USER_INPUT:
             return self.user_input(node)
         path = (spec.target or "").removeprefix(WRAPPED)
-        self.location = NameLoc(StringAttr(path), NoneAttr())
-        if path in self.source.weights:
-            return self.weight(self.source.weights[path], node.meta["val"])
+        key = self.source.weights.get(path)
+        self.location = self.place((key or path).rpartition(".")[0])
+        if key is not None:
+            return self.weight(key, node.meta["val"])
         if path in self.source.constants:
             return self.constant(path, self.source.constants[path])
         literal_value = self.source.program.constants.get(spec.target or "")
@@ -188,7 +197,7 @@ class Translator:
         tokens, positions = self.block.args[0], self.block.args[1]
         if node.name == inputs[0]:
             return tokens
-        self.location = NameLoc(StringAttr("positions"), NoneAttr())
+        self.location = self.place("")
         return self.emit(lm.PositionsOp(positions, lm.tensor((1, self.tokens), i64)))
 
     def weight(self, key: str, value: Tensor) -> SSAValue:
@@ -321,7 +330,7 @@ def source_line(node: fx.Node) -> str:
     return f" ({parts[1]}:{line})"
 
 
-def build_module(source: Source, tokens: int, dtype: str, name: str) -> builtin.ModuleOp:
+def build_module(source: Source, tokens: int, dtype: str) -> builtin.ModuleOp:
     """The verified module of `source`: `@step`, and what amk.* attributes say about it."""
     step = Translator(source, tokens).run()
     vocab = lm.shape_of(step.body.block.last_op.operands[0])[-1]  # type: ignore[union-attr]
@@ -329,7 +338,7 @@ def build_module(source: Source, tokens: int, dtype: str, name: str) -> builtin.
         "amk.tokens": lm.integer(tokens),
         "amk.dtype": StringAttr(dtype),
         "amk.vocab": lm.integer(vocab),
-        "amk.name": StringAttr(name),
+        "amk.name": StringAttr(source.name),
     }
     module = builtin.ModuleOp([step], attributes)
     module.verify()

@@ -59,6 +59,7 @@ class LowerLmToMk(ModulePass):
     name = "lower-lm-to-mk"
     max_seq: int = 0
     program: str = "decode"
+    tile_bytes: int = TILE_BYTES
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         steps = [f for f in op.ops if isinstance(f, func.FuncOp) and f.sym_name.data == "step"]
@@ -71,7 +72,7 @@ class LowerLmToMk(ModulePass):
             raise AmkError(f"lower-lm-to-mk: max-seq {max_seq} is below the {tokens} new tokens")
         program = mk.ProgramOp(self.program, tokens, max_seq)
         op.body.block.insert_op_before(program, steps[0])
-        Lowering(steps[0].body.block, program.body.block).run()
+        Lowering(steps[0].body.block, program.body.block, self.tile_bytes).run()
         steps[0].detach()
         steps[0].erase()
 
@@ -79,9 +80,10 @@ class LowerLmToMk(ModulePass):
 class Lowering:
     """Lowers the stages of one block of `lm` into the block of a program."""
 
-    def __init__(self, source: Block, target: Block):
+    def __init__(self, source: Block, target: Block, tile_bytes: int):
         self.source = source
         self.target = target
+        self.tile_bytes = tile_bytes
         self.memory: dict[SSAValue, SSAValue] = {}
         self.buffers: list[mk.BufferOp] = []
         last = source.last_op
@@ -165,7 +167,7 @@ class Lowering:
                 self.store(builder, value, full(source_of(value)), outputs)
             return [mk.PartOp([1], Region(body))]
         parts: list[mk.PartOp] = []
-        features, size = group.features, group.tile_features()
+        features, size = group.features, group.tile_features(self.tile_bytes)
         count = features // size
         for base, n, tile in ((0, count, size), (count * size, 1, features - count * size)):
             if tile == 0:
@@ -236,11 +238,11 @@ class Component:
     def features(self) -> int:
         return self.tilings[0].features
 
-    def tile_features(self) -> int:
-        """Features of a tile: about TILE_BYTES of weights, no more than MAX_TILES tiles, whole
+    def tile_features(self, tile_bytes: int) -> int:
+        """Features of a tile: about `tile_bytes` of weights, no more than MAX_TILES tiles, whole
         granules. From shapes alone, so that results never depend on the machine."""
         granule = lcm(*(t.granule for t in self.tilings))
-        wanted = max(TILE_BYTES // self.row_bytes, -(-self.features // MAX_TILES), 8)
+        wanted = max(tile_bytes // self.row_bytes, -(-self.features // MAX_TILES), 8)
         size = max(wanted // granule, 1) * granule
         for candidate in range(size, granule - 1, -granule):
             if self.features % candidate == 0 and 2 * candidate > size:

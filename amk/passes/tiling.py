@@ -111,9 +111,13 @@ FUSIBLE = (
 """Ops that compute a row (or less) from a row: they may run in a prologue or an epilogue."""
 
 
-def through(op: Operation, operand: SSAValue, t: Tiling, largest_whole: int = 256) -> Tiling | None:
+LARGEST_WHOLE = 256
+"""Features of a contraction that may become one tile: those of a single head."""
+
+
+def through(op: Operation, operand: SSAValue, t: Tiling) -> Tiling | None:
     """The tiling of `op`'s result when `operand` is cut as `t`; None when a tile would need more
-    than its own share. A contraction of at most `largest_whole` features may become one tile."""
+    than its own share. The contraction of a single head may become one tile."""
     if not isinstance(op, (*FUSIBLE, kv.AppendOp)):
         return None
     if t.whole:

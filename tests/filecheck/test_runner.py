@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from mlir_runner import FileCheckFailure, checks_of, run_file, run_lines, split_pipe
 
+from amk.ir.kv import KV
+from amk.ir.lm import LM
+
 HERE = Path(__file__).parent
 FILES = sorted(HERE.rglob("*.mlir"))
 
@@ -57,3 +60,10 @@ def test_good_file_passes(tmp_path: Path) -> None:
 def test_bad_file_fails(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(FileCheckFailure, match=why):
         run_file(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", sorted(op.name for d in (LM, KV) for op in d.operations))
+def test_every_op_makes_the_round_trip(name: str) -> None:
+    texts = [p.read_text(encoding="utf-8") for p in (HERE / "dialects").glob("*.mlir")]
+    trips = [t for t in texts if "| amk-opt | filecheck" in t]
+    assert any(f"{name} " in line and "CHECK" in line for t in trips for line in t.splitlines())

@@ -2,6 +2,8 @@
 
 import ctypes
 import math
+import mmap
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -89,17 +91,20 @@ void combine(float *out, const float *o, const float *m, const float *l, long n,
 """
 
 
-@pytest.fixture(scope="module")
-def lib(tmp_path_factory):
+def build(folder: Path, flags: str) -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("snippets")
     (folder / "harness.c").write_text(HARNESS)
     output = folder / "harness.so"
-    command = [compiler, *FLAGS.split(), "-Wall", "-Wextra", "-Werror", f"-I{HEADERS}"]
-    subprocess.run([*command, str(folder / "harness.c"), "-o", str(output), "-lm"], check=True)
+    command = [compiler, *flags.split(), f"-I{HEADERS}", str(folder / "harness.c")]
+    subprocess.run([*command, "-o", str(output), "-lm"], check=True)
     return ctypes.CDLL(str(output))
+
+
+@pytest.fixture(scope="module")
+def lib(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("snippets"), f"{FLAGS} -Wall -Wextra -Werror")
 
 
 def at(a):
@@ -432,3 +437,88 @@ def test_attention_survives_infinite_scores(lib):
         got = run_partial(lib, q, k, v, "f32", 3, 0, 16, 0, 1.0, 0.0)
         for a, b in zip(got, numerics.attention_partial(q, k, v, 3, 0, 16, 0, 1.0), strict=True):
             same(a, b)
+
+
+def test_combination_passes_over_unseen_chunks(lib):
+    """Chunks at minus infinity leave neither NaNs nor the sign of a zero behind."""
+    rng = np.random.default_rng(5)
+    o = rng.standard_normal((4, 2, 3, 2, 24)).astype(np.float32)
+    m, total = rng.standard_normal((2, *o.shape[:-1])).astype(np.float32)
+    m[1] = m[3, 0] = -np.inf
+    o[1] = total[1] = np.nan
+    o[..., 0] = -0.0
+    o[3, 0], total[3, 0] = 0.0, 0.0
+    for sink in (None, rng.standard_normal(4).astype(np.float32)):
+        out = np.empty((3, 4, 24), np.float32)
+        call(lib.combine, out, o, m, total, 4, 2, 3, 2, 24, sink)
+        same(out, numerics.attention_combine(o, m, total, sink))
+        same(out, numerics.attention_combine(o[[0, 2, 3]], m[[0, 2, 3]], total[[0, 2, 3]], sink))
+        assert np.isfinite(out).all()
+
+
+@pytest.fixture
+def before_a_guard():
+    """A function that copies an array so that it ends where readable memory ends."""
+    libc, page, held = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE, []
+
+    def place(a):
+        room = -(-a.nbytes // page) * page
+        memory = mmap.mmap(-1, room + page)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        if libc.mprotect(ctypes.c_void_p(start + room), ctypes.c_size_t(page), 0):
+            pytest.skip("mprotect refused")
+        held.append((memory, start + room))
+        copy = np.frombuffer(memory, a.dtype, a.size, room - a.nbytes).reshape(a.shape)
+        copy[...] = a
+        return copy
+
+    yield place
+    for _, guard in held:
+        libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nothing_is_read_past_the_end(lib, before_a_guard, dtype):
+    rng = np.random.default_rng(6)
+    for size in (7, 16, 40, 77):
+        x = before_a_guard(rng.standard_normal((5, size)).astype(np.float32))
+        w = before_a_guard(encode(rng.standard_normal((19, size)).astype(np.float32), dtype))
+        for tokens in (1, 5):
+            got = run_matmul(lib, x[5 - tokens :], size, w, dtype, size, 19, size, 2)
+            same(got, numerics.matmul(x[5 - tokens :], decode(w, dtype)))
+        q = before_a_guard(rng.standard_normal((1, 5, size)).astype(np.float32))
+        for past in (0, 17, 31):
+            keys = rng.standard_normal((past + 1, size)).astype(np.float32)
+            k, v = (before_a_guard(encode(a, dtype)) for a in (keys, keys[::-1]))
+            got = run_partial(lib, q, k, v, dtype, past, 0, 32, 0, 1.0, 0.0)
+            want = numerics.attention_partial(q, decode(k, dtype), decode(v, dtype), past, 0, 32)
+            for a, b in zip(got, want, strict=True):
+                same(a, b)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86 machines")
+@pytest.mark.parametrize("machine", ["x86-64", "x86-64-v3"])
+def test_narrower_machines_give_the_same_bits(lib, tmp_path, machine):
+    if machine == "x86-64-v3" and "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("needs AVX2")
+    narrow = build(tmp_path, f"{FLAGS.replace('native', machine)} -Wno-psabi")
+    rng = np.random.default_rng(7)
+    x = np.concatenate([every_float(400_009)[:10_000], np.linspace(-90, 90, 6384)])
+    x = x.astype(np.float32)
+    for name in UNARY:
+        for form in ("loop", "lanes"):
+            got = np.empty_like(x)
+            call(getattr(narrow, f"{name}_{form}"), got, x, x.size)
+            same(got, getattr(numerics, name)(x))
+    for dtype in DTYPES:
+        a = rng.standard_normal((7, 45)).astype(np.float32)
+        w = encode(rng.standard_normal((19, 45)).astype(np.float32), dtype)
+        for tokens in (1, 7):
+            got = run_matmul(narrow, a[:tokens], 45, w, dtype, 45, 19, 45, 2)
+            same(got, numerics.matmul(a[:tokens], decode(w, dtype)))
+        q = rng.standard_normal((2, 5, 72)).astype(np.float32)
+        k = encode(rng.standard_normal((30, 72)).astype(np.float32), dtype)
+        got = run_partial(narrow, q, k, k, dtype, 28, 0, 32, 9, 0.5, 2.0)
+        want = run_partial(lib, q, k, k, dtype, 28, 0, 32, 9, 0.5, 2.0)
+        for g, h in zip(got, want, strict=True):
+            same(g, h)

@@ -17,9 +17,10 @@
  * to stay in the first-level cache while the blocks pass over them. */
 #define AMK_VALUE_VECTORS 4
 #define AMK_VALUE_HEADS 4
-#ifndef AMK_VALUE_KEYS
 #define AMK_VALUE_KEYS 32
-#endif
+/* From this many heads on, a key takes so many operations that hardware prefetch falls behind: ask
+ * for keys and values ahead. With fewer heads asking costs more than it gives. */
+#define AMK_PREFETCH_HEADS 4
 
 /* Scores of keys [first, first + 16) against G heads, each head's in one vector: lane t is key
  * first + t. Keys outside [lo, hi) are not read and score minus infinity. */
@@ -34,6 +35,11 @@ AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void
       if (t < from || t >= to) dots[g][t] = (amk_v16){0};
   for (long t = from; t < to; t++) {
     const void *key = amk_at(k, (first + t) * ldk, dtype);
+    if (G >= AMK_PREFETCH_HEADS) {
+      AMK_UNROLL
+      for (long d = 0; d < D; d += 64 / amk_dtype_size(dtype))
+        amk_prefetch(amk_at(key, 16 * ldk + d, dtype));
+    }
     AMK_UNROLL
     for (long g = 0; g < G; g++) {
       amk_v16 dot = {0};
@@ -65,6 +71,11 @@ AMK_INLINE void amk_attention_values(float *o, long ldo, const float *e, long ld
   for (long i = 0; i < heads * vectors; i++)
     acc[i] = amk_load16(o + i / vectors * ldo + i % vectors * 16, AMK_F32);
   for (long j = 0; j < keys; j++) {
+    if (heads >= AMK_PREFETCH_HEADS) {
+      AMK_UNROLL
+      for (long d = 0; d < 16 * vectors; d += 64 / amk_dtype_size(dtype))
+        amk_prefetch(amk_at(v, (j + AMK_VALUE_KEYS) * ldv + d, dtype));
+    }
     AMK_UNROLL
     for (long d = 0; d < vectors; d++) {
       amk_v16 value = amk_load16(amk_at(v, j * ldv + d * 16, dtype), dtype);

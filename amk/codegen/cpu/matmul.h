@@ -102,11 +102,14 @@ AMK_INLINE void amk_matmul_block(float *y, long ldy, const float *x, long ldx, c
   }
 }
 
-/* All tokens against `rows` rows, which stay in the first-level cache meanwhile. */
+/* All tokens against `rows` rows, which stay in the first-level cache meanwhile; the next rows are
+ * fetched during the work on these. */
 AMK_INLINE void amk_matmul_rows(float *y, long ldy, const float *x, long ldx, const void *w,
                                 int dtype, long ldw, long S, long rows, long K, int chains) {
   long s = 0;
-  for (long r = rows; r < 2 * rows; r++) amk_prefetch(amk_at(w, r * ldw, dtype), K, dtype);
+  for (long r = rows; r < 2 * rows; r++)
+    for (long k = 0; k < K; k += 64 / amk_dtype_size(dtype))
+      amk_prefetch(amk_at(w, r * ldw + k, dtype));
   for (; s + AMK_BLOCK_TOKENS <= S; s += AMK_BLOCK_TOKENS)
     amk_matmul_block(y + s * ldy, ldy, x + s * ldx, ldx, w, dtype, ldw, rows, K, chains,
                      AMK_BLOCK_TOKENS);

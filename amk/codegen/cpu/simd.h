@@ -186,11 +186,8 @@ AMK_INLINE amk_v16 amk_load_tail(const void *at, long n, int dtype) {
   return amk_load16(padded, dtype);
 }
 
-/* Asks for n elements soon to be read; any address is safe. */
-AMK_INLINE void amk_prefetch(const void *at, long n, int dtype) {
-  for (long i = 0; i < n * amk_dtype_size(dtype); i += 64)
-    __builtin_prefetch((const char *)at + i);
-}
+/* Asks the second-level cache for the 64 bytes at any address, soon to be read. */
+AMK_INLINE void amk_prefetch(const void *at) { __builtin_prefetch(at, 0, 2); }
 
 AMK_INLINE void amk_store16(float *at, amk_v16 v) { memcpy(at, &v, sizeof v); }
 AMK_INLINE void amk_store_tail(float *at, long n, amk_v16 v) {
