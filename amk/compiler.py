@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from amk.errors import AmkError
 from amk.runtime.cache import Cache, stable_hash
 from amk.runtime.program import LIBRARY, Facts, Program, save_program
-from amk.runtime.source import Source, open_source
+from amk.runtime.source import Source, as_source
 from amk.runtime.toolchain import compile_shared, cpu_identity, find_compiler
 
 if TYPE_CHECKING:
+    from torch import nn
     from xdsl.dialects.builtin import ModuleOp
 
 DTYPES = ("f32", "bf16", "f16")
@@ -54,7 +55,7 @@ def compiler_key() -> str:
 
 
 def compile(
-    model: str | Path | Source,
+    model: str | Path | Source | nn.Module,
     target: str = "cpu",
     max_seq: int | None = None,
     dtype: str = "f32",
@@ -62,22 +63,30 @@ def compile(
 ) -> Program:
     """Compiles a model for a target, or finds it compiled in the cache.
 
-    `model` is what MODEL may be on the command line, or an open Source. `max_seq` defaults to
+    `model` is what MODEL may be on the command line, an open Source, a transformers model, or a
+    plain nn.Module. `max_seq` defaults to
     2,048 or the model's own longest sequence, whichever is less. Raises KeyError for an unknown
     target, ImportRefused for a model that cannot be compiled exactly, ToolchainError without a
     working C compiler.
     """
-    source = model if isinstance(model, Source) else open_source(model)
-    longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
-    length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
-    wide = () if length < PREFILL_TOKENS else (PREFILL_TOKENS,)
-    options = Options(target, length, dtype, (1, *wide))
+    source = as_source(model, dtype)
+    options = options_for(source, target, max_seq, dtype)
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
         options.dtype, list(options.tokens), find_compiler().version, cpu_identity(),
     )  # fmt: skip
     folder = Cache("programs").put(key, lambda d: build(source, options, d, on_pass))
     return Program(folder)
+
+
+def options_for(
+    source: Source, target: str = "cpu", max_seq: int | None = None, dtype: str = "f32"
+) -> Options:
+    """What `compile` compiles when it is given these; errors as there, before any work."""
+    longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
+    length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
+    wide = () if length < PREFILL_TOKENS else (PREFILL_TOKENS,)
+    return Options(target, length, dtype, (1, *wide))
 
 
 def lower(
@@ -87,7 +96,7 @@ def lower(
     from amk.frontend.hf import import_model
     from amk.passes import run_pipeline
 
-    module = import_model(source.config(), tokens=tokens, dtype=options.dtype)
+    module = import_model(source.importable(), tokens=tokens, dtype=options.dtype)
     if on_pass is not None:
         on_pass("import", module, 0.0)
     name = "amk-decode" if tokens == 1 else "amk-prefill"
@@ -104,12 +113,14 @@ def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None
     if len(inits) != 1:
         raise AmkError("the programs of one model disagree about @init")
     c_source, layout = emit_c([p for m in modules for p in programs_of(m)])
-    vocab = modules[0].attributes["amk.vocab"].value.data  # type: ignore[attr-defined]
-    facts = Facts(
-        source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens
-    )
-    save_program(folder, facts, layout, inits.pop(), c_source)
+    save_program(folder, facts_of(source, options, modules[0]), layout, inits.pop(), c_source)
     shutil.copyfile(compile_shared(c_source), folder / LIBRARY)
+
+
+def facts_of(source: Source, options: Options, module: ModuleOp) -> Facts:
+    """What is known of the programs of `source`; `module` is one of them, lowered."""
+    vocab = module.attributes["amk.vocab"].value.data  # type: ignore[attr-defined]
+    return Facts(source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens)
 
 
 def programs_of(module: ModuleOp) -> Iterator[Any]:

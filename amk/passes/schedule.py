@@ -94,11 +94,26 @@ def dependences(program: mk.ProgramOp) -> nx.DiGraph:
                 earlier.update(writers.get(other, ()))
                 earlier.update(readers.get(other, ()))
         graph.add_edges_from((i, j) for i in earlier)
+        for buffer in access.writes:
+            # Whoever comes after this write is after all that it waited for.
+            for other in shared[buffer]:
+                if covers(buffer, other):
+                    readers.pop(other, None)
+                    writers.pop(other, None)
+            writers[buffer] = [j]
         for buffer in access.reads:
             readers.setdefault(buffer, []).append(j)
-        for buffer in access.writes:
-            writers.setdefault(buffer, []).append(j)
     return graph
+
+
+def covers(a: mk.BufferOp, b: mk.BufferOp) -> bool:
+    """Does `a` hold every byte of `b`?"""
+    if a is b:
+        return True
+    if a.offset is None or b.offset is None:
+        return False
+    x, y = a.offset.value.data, b.offset.value.data
+    return x <= y and y + b.type.nbytes() <= x + a.type.nbytes()
 
 
 def sharing(program: mk.ProgramOp) -> dict[mk.BufferOp, list[mk.BufferOp]]:

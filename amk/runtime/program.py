@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from amk.runtime.source import Source
 
 FORMAT = 1
+INIT_PREFIX = "@init/"
 MANIFEST, INIT, LIBRARY, SOURCE = "program.json", "init.mlir", "program.so", "program.c"
 
 

@@ -132,6 +132,16 @@ class Source(ABC):
                 return value
         return None
 
+    @property
+    def vocab_size(self) -> int | None:
+        """Token ids the model knows; None when its config does not say."""
+        value = self._config.get("vocab_size")
+        return value if isinstance(value, int) else None
+
+    def importable(self) -> Any:
+        """What the importer takes: the config, or the model object itself."""
+        return self.config()
+
     def _resolve(self, key: str) -> str:
         """The key in the files that holds state-dict `key`."""
         tensors = self._tensors
@@ -192,6 +202,18 @@ def open_source(model: str | Path) -> Source:
     except PermissionError as error:
         raise ModelFileError(f"{name} cannot be read: permission denied") from error
     return SafetensorsSource(name, hub_snapshot(name))
+
+
+def as_source(model: Any, dtype: str = "f32") -> Source:
+    """The source of anything a model may be in Python: a Source, what MODEL may be, or a torch
+    module that is compiled for `dtype`. TypeError for anything else."""
+    if isinstance(model, Source):
+        return model
+    if isinstance(model, str | Path):
+        return open_source(model)
+    from amk.runtime.object_source import ObjectSource
+
+    return ObjectSource(model, dtype)
 
 
 def _check_file_kind(path: Path) -> None:
