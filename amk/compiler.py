@@ -89,9 +89,7 @@ def options_for(
     return Options(target, length, dtype, (1, *wide))
 
 
-def lower(
-    source: Source, options: Options, tokens: int, on_pass: OnPass | None = None
-) -> ModuleOp:
+def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None = None) -> ModuleOp:
     """Imports the model for `tokens` new positions and lowers it to a scheduled mk program."""
     from amk.frontend.hf import import_model
     from amk.passes import run_pipeline

@@ -1,0 +1,99 @@
+"""What can run a program, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amk.errors import AmkError
+from amk.runtime.decoder import Decoder
+from amk.runtime.driver import cuda_device_count
+from amk.runtime.source import Source
+from amk.targets import Target, find_target
+
+DEVICES = ("auto", "cpu", "cuda")
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a source is to be run. `report` is told what long work is at, a line each time."""
+
+    target: Target = field(default_factory=lambda: find_target("cpu"))
+    max_seq: int | None = None
+    dtype: str = "f32"
+    threads: int | None = None
+    report: Report = field(default=lambda text: None)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`open` compiles a source and gives a decoder; None until the backend exists."""
+
+    device: str
+    open: Callable[[Source, Settings], Decoder] | None
+
+
+def open_native(source: Source, settings: Settings) -> Decoder:
+    """The C program on this machine's processor."""
+    from amk.compiler import compile
+
+    def on_pass(name: str, module: object, seconds: float) -> None:
+        settings.report(f"compiling {source.name}: {name}")
+
+    settings.report(f"looking for {source.name} in the cache")
+    program = compile(source, "cpu", settings.max_seq, settings.dtype, on_pass)
+    settings.report(f"loading the weights of {source.name}")
+    return program.session(source, settings.threads)
+
+
+def open_reference(source: Source, settings: Settings) -> Decoder:
+    """The interpreter of mk over the same lowered programs; no C compiler is needed."""
+    from amk.runtime.reference import open_interpreter
+
+    return open_interpreter(source, settings)
+
+
+BACKENDS: dict[str, Backend] = {
+    "native": Backend("cpu", open_native),
+    "reference": Backend("cpu", open_reference),
+    "simt": Backend("cpu", None),
+    "cuda": Backend("cuda", None),
+}
+
+
+def choose_device(device: str) -> str:
+    """ "cpu" or "cuda"; RuntimeError when "cuda" is asked for and the driver offers none."""
+    if device not in DEVICES:
+        raise ValueError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+    if device == "cuda" and cuda_device_count() == 0:
+        raise AmkError("device 'cuda': the CUDA driver offers no device on this machine")
+    if device != "auto":
+        return device
+    ready = BACKENDS["cuda"].open is not None
+    return "cuda" if ready and cuda_device_count() > 0 else "cpu"
+
+
+def choose_backend(name: str, device: str = "auto") -> str:
+    """The name of the backend "auto" stands for, or `name` itself when it can run here.
+
+    AmkError, a RuntimeError, for a backend that is not there yet or needs an absent device.
+    """
+    if name == "auto":
+        name = "cuda" if choose_device(device) == "cuda" else "native"
+    if name not in BACKENDS:
+        raise KeyError(f"unknown backend {name!r}; known: auto, {', '.join(BACKENDS)}")
+    backend = BACKENDS[name]
+    if backend.open is None:
+        raise AmkError(f"backend {name!r} is not available in this version: use --backend native")
+    if backend.device == "cuda":
+        choose_device("cuda")
+    return name
+
+
+def open_decoder(name: str, source: Source, settings: Settings) -> Decoder:
+    """Compiles `source` and opens it on backend `name`, one that `choose_backend` gave."""
+    opened = BACKENDS[name].open
+    if opened is None:
+        raise AmkError(f"backend {name!r} is not available in this version: use --backend native")
+    return opened(source, settings)
