@@ -2,14 +2,14 @@
 
 `Machine` holds a program's memory; `launch` runs it at a past length. Tiles run in the claimed
 order, or, under a seed, in any order that the events allow, spread over a number of workers, each
-with its own prologue results.
+with its own prologue results. A static schedule fixes each worker's list. Streams move weights, so
+they have no meaning here.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i64
@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from amk.errors import AmkError
 from amk.interpreters import numerics
+from amk.interpreters.mk_order import Counters, Tile, tiles_of
 from amk.interpreters.numerics_float import quiet
 from amk.ir import mk
 from amk.ir.expr import ExprsAttr
@@ -26,7 +27,9 @@ Array = np.ndarray
 
 
 def round_to(values: Array, element: object) -> Array:
-    """float32 values rounded to a storage dtype, still as float32."""
+    """float32 values rounded to a storage dtype, still as float32 (whole numbers for i64)."""
+    if element == i64:
+        return values.astype(np.int64)
     if isinstance(element, BFloat16Type):
         return numerics.from_bf16_bits(numerics.to_bf16_bits(values))
     if isinstance(element, Float16Type):
@@ -50,6 +53,7 @@ class Machine:
         self.program = program
         arena = program.arena.value.data if program.arena is not None else 0
         self.arena = np.full(arena // 4, np.nan, np.float32)
+        self.counters = Counters(program)
         self.memory: dict[mk.BufferOp, Array] = {}
         for buffer in program.buffers():
             self.memory[buffer] = self.allocate(buffer, weights, caches)
@@ -95,47 +99,58 @@ class Launch:
         self.machine = machine
         self.past = past
         self.random = None if seed is None else random.Random(seed)
-        self.workers = workers
+        self.workers = machine.program.static_workers or workers
+        self.static = machine.program.static_workers is not None
         self.kept: dict[tuple[int, mk.StageOp], list[Array]] = {}
+        self.lists = [tiles_of(stage, past) for stage in machine.program.stages()]
+        self.counters = machine.counters
+        self.counters.begin(past, [tile for tiles in self.lists for tile in tiles])
 
     def run(self) -> None:
-        if self.random is None:
-            for stage in self.machine.program.stages():
-                for tile in self.tiles(stage):
-                    self.run_tile(0, stage, *tile)
-        else:
+        if self.random is not None:
             self.run_shuffled(self.random)
+            return
+        for tile in (tile for tiles in self.lists for tile in tiles):
+            if not (self.counters.stage_ready(tile.stage) and self.counters.tile_ready(tile)):
+                raise AmkError(f"mk: deadlock: {tile.stage.sym_name.data!r} waits for later tiles")
+            self.run_tile(tile.worker(self.workers) if self.static else 0, tile)
 
     def run_shuffled(self, rng: random.Random) -> None:
-        """Repeatedly runs any tile whose stage's events are complete, on any worker."""
-        stages = self.machine.program.stages()
-        left = {stage: list(self.tiles(stage)) for stage in stages}
-        while any(left.values()):
-            pending = {s for stage in stages if left[stage] for s in stage.signals}
-            ready = [s for s in stages if left[s] and not pending & set(s.waits)]
+        """Repeatedly runs a tile whose events are complete: the next of any worker's list, or,
+        when tiles are claimed, any tile on any worker."""
+        left = self.queues() if self.static else [list(tiles) for tiles in self.lists]
+        while any(left):
+            ready = [
+                (queue, i)
+                for queue in left
+                if queue and self.counters.stage_ready(queue[0].stage)
+                for i in range(1 if self.static else len(queue))
+                if self.counters.tile_ready(queue[i])
+            ]
             if not ready:
-                raise AmkError("mk: deadlock: every unfinished stage waits for another")
-            stage = rng.choice(ready)
-            tile = left[stage].pop(rng.randrange(len(left[stage])))
-            self.run_tile(rng.randrange(self.workers), stage, *tile)
+                raise AmkError("mk: deadlock: every unfinished tile waits for another")
+            queue, i = rng.choice(ready)
+            tile = queue.pop(i)
+            worker = tile.worker(self.workers) if self.static else rng.randrange(self.workers)
+            self.run_tile(worker, tile)
 
-    def tiles(self, stage: mk.StageOp) -> Iterator[tuple[mk.PartOp, dict[str, int]]]:
-        for part in stage.part_ops():
-            extents = [e.evaluate({"P": self.past}) for e in part.grid]
-            for at in product(*(range(n) for n in extents)):
-                yield part, {"P": self.past, **{f"t{i}": t for i, t in enumerate(at)}}
+    def queues(self) -> list[list[Tile]]:
+        """The list of each worker of a static schedule."""
+        queues: list[list[Tile]] = [[] for _ in range(self.workers)]
+        for tile in (tile for tiles in self.lists for tile in tiles):
+            queues[tile.worker(self.workers)].append(tile)
+        return queues
 
-    def run_tile(
-        self, worker: int, stage: mk.StageOp, part: mk.PartOp, env: dict[str, int]
-    ) -> None:
-        key = (worker, stage)
+    def run_tile(self, worker: int, tile: Tile) -> None:
+        key = (worker, tile.stage)
         if key not in self.kept:
             scope = Scope(self.machine, {"P": self.past}, {})
-            last = scope.run(stage.prologue.block)
+            last = scope.run(tile.stage.prologue.block)
             assert isinstance(last, mk.YieldOp)
             self.kept[key] = [scope.values[v] for v in last.arguments]
-        values = dict(zip(stage.parts.block.args, self.kept[key], strict=True))
-        Scope(self.machine, env, values).run(part.body.block)  # type: ignore[arg-type]
+        values = dict(zip(tile.stage.parts.block.args, self.kept[key], strict=True))
+        Scope(self.machine, tile.env, values).run(tile.part.body.block)  # type: ignore[arg-type]
+        self.counters.finish(tile)
 
 
 class Scope:
@@ -150,6 +165,8 @@ class Scope:
         for op in block.ops:
             if isinstance(op, mk.YieldOp):
                 return op
+            if isinstance(op, mk.WaitOp | mk.SignalOp):
+                continue  # the launch orders tiles
             RULES[type(op)](self, op)
         return None
 
@@ -264,6 +281,18 @@ def combine(s: Scope, op: mk.CombineOp) -> None:
     s.values[op.result] = numerics.attention_combine(outputs, maxima, sums, sinks)
 
 
+def argmax(s: Scope, op: mk.ArgmaxOp) -> None:
+    x, (first,) = s.values[op.input], s.at(op.first)
+    at = x.argmax(-1, keepdims=True)
+    s.values[op.maximum] = np.take_along_axis(x, at, -1)
+    s.values[op.position] = (at + first).astype(np.float32)
+
+
+def pick(s: Scope, op: mk.PickOp) -> None:
+    at = s.values[op.keys].argmax(-1, keepdims=True)
+    s.values[op.result] = np.take_along_axis(s.values[op.values], at, -1)
+
+
 def _relu(x: Array) -> Array:
     return np.where(x > 0, x, np.float32(0))
 
@@ -311,4 +340,6 @@ RULES: dict[type[Operation], Callable] = {
     mk.BroadcastOp: broadcast,
     mk.AttentionOp: attention,
     mk.CombineOp: combine,
+    mk.ArgmaxOp: argmax,
+    mk.PickOp: pick,
 }

@@ -34,6 +34,7 @@ from xdsl.ir import (
     Attribute,
     Block,
     Dialect,
+    Operation,
     ParametrizedAttribute,
     Region,
     SSAValue,
@@ -61,11 +62,13 @@ from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator, Pure, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from amk.ir.expr import Expr, Exprs, ExprsAttr, exprs
+from amk.ir.expr import Const, Expr, Exprs, ExprsAttr, exprs
 from amk.ir.lm import broadcast_shapes, integer, ints, product, real, shape_of, tensor
 
 KINDS = ("weight", "activation", "cache", "input", "output", "constant")
 WRITABLE = ("activation", "cache", "output")
+SCHEDULES = ("claimed", "static")
+COUNTERS = ("launch", "monotonic")
 UNARY_FUNCTIONS = (
     "neg", "abs", "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "relu", "erf", "gelu",
     "gelu_tanh",
@@ -127,9 +130,16 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class EventType(ParametrizedAttribute, TypeAttribute):
-    """A count of finished tiles: signals release, waits acquire, at the scope of the device."""
+    """Counts of finished tiles: signals release, waits acquire, at the scope of the device."""
 
     name = "mk.event"
+
+
+@irdl_attr_definition
+class StreamType(ParametrizedAttribute, TypeAttribute):
+    """A ring of weight tiles, one a worker, filled in the order of the worker's list."""
+
+    name = "mk.stream"
 
 
 @irdl_attr_definition
@@ -178,7 +188,11 @@ class MkOp(IRDLOperation, ABC):
 
 @irdl_op_definition
 class ProgramOp(MkOp):
-    """One megakernel: `tokens` new positions a launch, positions below `max_seq`. M4."""
+    """One megakernel: `tokens` new positions a launch, positions below `max_seq`. M4.
+
+    `schedule` is "claimed" (workers take tiles from the program's order) or "static": tile l of a
+    stage, linear over its parts in order, belongs to worker (l + shift) mod `workers`, and each
+    worker runs its tiles in the program's order, which counts as happens-before."""
 
     name = "mk.program"
     sym_name = prop_def(StringAttr)
@@ -186,6 +200,7 @@ class ProgramOp(MkOp):
     max_seq = prop_def(IntegerAttr)
     arena = opt_prop_def(IntegerAttr)
     schedule = opt_prop_def(StringAttr)
+    workers = opt_prop_def(IntegerAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format: ClassVar[str] = "$sym_name attr-dict-with-keyword $body"
@@ -204,12 +219,24 @@ class ProgramOp(MkOp):
         require(0 < self.tokens.value.data <= self.max_seq.value.data, "M4: 0 < tokens ≤ max_seq")
         for op in self.body.block.ops:
             require(
-                isinstance(op, BufferOp | EventOp | StageOp),
-                f"M4: a program holds buffers, events and stages, not {op.name}",
+                isinstance(op, BufferOp | EventOp | StreamOp | StageOp),
+                f"M4: a program holds buffers, events, streams and stages, not {op.name}",
             )
+        schedule = "claimed" if self.schedule is None else self.schedule.data
+        require(schedule in SCHEDULES, f"M4: schedule {schedule!r}; known: {SCHEDULES}")
+        require(
+            (self.workers is not None) == (schedule == "static"),
+            "M4: a static schedule, and only it, has a number of workers",
+        )
+        require(self.workers is None or self.workers.value.data > 0, "M4: workers are positive")
 
     def buffers(self) -> list[BufferOp]:
         return [op for op in self.body.block.ops if isinstance(op, BufferOp)]
+
+    @property
+    def static_workers(self) -> int | None:
+        """The workers of a static schedule, None under a claimed one."""
+        return None if self.workers is None else self.workers.value.data
 
     def events(self) -> list[EventOp]:
         return [op for op in self.body.block.ops if isinstance(op, EventOp)]
@@ -254,14 +281,86 @@ class BufferOp(MkOp):
 
 @irdl_op_definition
 class EventOp(MkOp):
-    """Complete once every tile of the stages that signal it has finished."""
+    """An array of counters, `groups` of them (an expression in P, by default 1). A group is
+    complete once every tile that signals it has finished. M16.
+
+    `threshold`, in terms of P and the group `g`, states that number of tiles for emitters; absent,
+    it is derived. `counter` is "launch" (zero at the start of a launch, the default) or
+    "monotonic" (never reset: launch n, from 1, waits for n times the threshold)."""
 
     name = "mk.event"
+    groups = opt_prop_def(ExprsAttr)
+    threshold = opt_prop_def(ExprsAttr)
+    counter = opt_prop_def(StringAttr)
     result = result_def(EventType())
     assembly_format: ClassVar[str] = "attr-dict"
 
-    def __init__(self) -> None:
-        super().__init__(result_types=[EventType()])
+    def __init__(
+        self,
+        groups: Expr | int | None = None,
+        threshold: Expr | int | None = None,
+        counter: str | None = None,
+    ) -> None:
+        super().__init__(
+            properties={
+                **({} if groups is None else {"groups": exprs(groups)}),
+                **({} if threshold is None else {"threshold": exprs(threshold)}),
+                **({} if counter is None else {"counter": StringAttr(counter)}),
+            },
+            result_types=[EventType()],
+        )
+
+    @property
+    def group_count(self) -> Expr:
+        return Const(1) if self.groups is None else self.groups.data[0]
+
+    def verify_(self) -> None:
+        for attr, symbols in ((self.groups, {"P"}), (self.threshold, {"P", "g"})):
+            if attr is None:
+                continue
+            require(len(attr) == 1, "M16: groups and threshold are one expression each")
+            known = attr.data[0].symbols() <= symbols
+            require(known, f"M16: {attr.data[0]} uses a symbol that is not among {sorted(symbols)}")
+        counter = "launch" if self.counter is None else self.counter.data
+        require(counter in COUNTERS, f"M16: counter {counter!r}; known: {COUNTERS}")
+        users = [use.operation for use in self.result.uses]
+        short = any(isinstance(op, StageOp) and self.result in op.signals for op in users)
+        long = any(isinstance(op, SignalOp) for op in users)
+        require(not (short and long), "M16: one event is signalled in one form, short or long")
+
+
+@irdl_op_definition
+class StreamOp(MkOp):
+    """A ring private to each worker through which the weight tiles of its matmuls pass, in the
+    order of its list: `slots` slots of `slot_bytes` bytes. A piece is as many whole rows of a
+    weight tile as fit a slot; it is filled up to `ahead` pieces (default `slots`) before the
+    oldest piece still in use, and never waits for an event, as weights are read only. Meaningless
+    under a claimed schedule. M17."""
+
+    name = "mk.stream"
+    slots = prop_def(IntegerAttr)
+    slot_bytes = prop_def(IntegerAttr)
+    ahead = opt_prop_def(IntegerAttr)
+    result = result_def(StreamType())
+    assembly_format: ClassVar[str] = "attr-dict"
+
+    def __init__(self, slots: int, slot_bytes: int, ahead: int | None = None) -> None:
+        super().__init__(
+            properties={
+                "slots": integer(slots),
+                "slot_bytes": integer(slot_bytes),
+                **({} if ahead is None else {"ahead": integer(ahead)}),
+            },
+            result_types=[StreamType()],
+        )
+
+    @property
+    def lookahead(self) -> int:
+        return (self.slots if self.ahead is None else self.ahead).value.data
+
+    def verify_(self) -> None:
+        numbers = (self.slots.value.data, self.slot_bytes.value.data, self.lookahead)
+        require(min(numbers) > 0, "M17: slots, slot_bytes and ahead are positive")
 
 
 @irdl_op_definition
@@ -279,13 +378,15 @@ class YieldOp(MkOp):
 
 @irdl_op_definition
 class StageOp(MkOp):
-    """Waits for events, then runs its prologue once a worker and the tiles of its parts; each
-    finished tile counts towards the events it signals. M6."""
+    """Waits for events, all groups of each, then runs its prologue once a worker and the tiles of
+    its parts; each finished tile counts towards group 0 of the events it signals. `shift` moves
+    its tiles to later workers of a static schedule. M6."""
 
     name = "mk.stage"
     sym_name = prop_def(StringAttr)
     waits = var_operand_def(EventType())
     signals = var_operand_def(EventType())
+    shift = opt_prop_def(IntegerAttr)
     prologue = region_def("single_block")
     parts = region_def("single_block")
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
@@ -320,6 +421,7 @@ class StageOp(MkOp):
             require(isinstance(op, PartOp), f"M6: a stage holds parts, not {op.name}")
         for op in self.prologue.block.ops:
             require(not isinstance(op, StoreOp), "M6: a prologue stores nothing")
+            require(not isinstance(op, WaitOp | SignalOp), "M6: waits and signals are a part's")
 
     def part_ops(self) -> list[PartOp]:
         return [op for op in self.parts.block.ops if isinstance(op, PartOp)]
@@ -341,9 +443,62 @@ class PartOp(MkOp):
     def verify_(self) -> None:
         for e in self.grid:
             require(e.symbols() <= {"P"}, f"M7: the grid depends on P alone, not on {e}")
+        ranks = [order_rank(op) for op in self.body.block.ops]
+        require(ranks == sorted(ranks), "M7: waits come first in a part and signals last")
 
     def symbols(self) -> set[str]:
         return {"P", *(f"t{i}" for i in range(len(self.grid)))}
+
+    def waits(self) -> list[WaitOp]:
+        return [op for op in self.body.block.ops if isinstance(op, WaitOp)]
+
+    def signals(self) -> list[SignalOp]:
+        return [op for op in self.body.block.ops if isinstance(op, SignalOp)]
+
+
+def order_rank(op: Operation) -> int:
+    """Where an op may stand in a part: waits, then the work, then signals."""
+    return 0 if isinstance(op, WaitOp) else 2 if isinstance(op, SignalOp) else 1
+
+
+# ---- order --------------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class WaitOp(MkOp):
+    """The tile waits for the groups [first, first + count) of an event. It stands before the work
+    of a part; the prologue does not wait with it. M16."""
+
+    name = "mk.wait"
+    event = operand_def(EventType())
+    groups = prop_def(ExprsAttr)
+    assembly_format: ClassVar[str] = "$event custom<Exprs>($groups) attr-dict"
+
+    def __init__(self, event: SSAValue, first: Expr | int, count: Expr | int = 1):
+        super().__init__(operands=[event], properties={"groups": exprs(first, count)})
+
+    def verify_(self) -> None:
+        require(isinstance(self.parent_op(), PartOp), "M16: mk.wait stands in a part")
+        require(len(self.groups) == 2, "M16: mk.wait takes [first, count]")
+        verify_offsets(self, self.groups)
+
+
+@irdl_op_definition
+class SignalOp(MkOp):
+    """The finished tile counts towards one group of an event. M16."""
+
+    name = "mk.signal"
+    event = operand_def(EventType())
+    group = prop_def(ExprsAttr)
+    assembly_format: ClassVar[str] = "$event custom<Exprs>($group) attr-dict"
+
+    def __init__(self, event: SSAValue, group: Expr | int = 0):
+        super().__init__(operands=[event], properties={"group": exprs(group)})
+
+    def verify_(self) -> None:
+        require(isinstance(self.parent_op(), PartOp), "M16: mk.signal stands in a part")
+        require(len(self.group) == 1, "M16: mk.signal takes one group")
+        verify_offsets(self, self.group)
 
 
 # ---- memory -------------------------------------------------------------------------------
@@ -468,16 +623,17 @@ class FunctionOp(MkOp, ABC):
 @irdl_op_definition
 class MatmulOp(FunctionOp):
     """[S, K] × rows [N rows at offsets] of a weight buffer [*, K] → [S, N], fused multiply-adds in
-    the order of `reduction`. M10."""
+    the order of `reduction`; `through` a stream its weight rows pass through the ring. M10."""
 
     name = "mk.matmul"
     input = operand_def(TensorType)
     weight = operand_def(BufferType)
+    stream = opt_operand_def(StreamType())
     offsets = prop_def(ExprsAttr)
     reduction = prop_def(ReductionAttr)
     result = result_def(TensorType)
     assembly_format: ClassVar[str] = (
-        "$input `,` $weight custom<Exprs>($offsets) attr-dict"
+        "$input `,` $weight custom<Exprs>($offsets) (`through` $stream^)? attr-dict"
         " `:` type($input) `,` type($weight) `->` type($result)"
     )
 
@@ -488,9 +644,10 @@ class MatmulOp(FunctionOp):
         offsets: Sequence[Expr | int],
         rows: int,
         reduction: ReductionAttr = MATMUL_ORDER,
+        stream: SSAValue | None = None,
     ):
         super().__init__(
-            operands=[input, weight],
+            operands=[input, weight, stream],
             properties={"offsets": exprs(*offsets), "reduction": reduction},
             result_types=[tensor((shape_of(input)[0], rows), f32)],
         )
@@ -852,13 +1009,70 @@ class CombineOp(FunctionOp):
         require(shape_of(self.result) == expect, f"M15: the result is {expect}")
 
 
-STRUCTURE = (ProgramOp, BufferOp, EventOp, YieldOp, StageOp, PartOp)
+@irdl_op_definition
+class ArgmaxOp(FunctionOp):
+    """The largest element of each row [.., N] and where it is, both kept as [.., 1].
+
+    `position` is `first` plus the lowest index of the largest element, as f32, exact below 2²⁴; a
+    NaN is larger than any number. M16."""
+
+    name = "mk.argmax"
+    input = operand_def(TensorType)
+    first = prop_def(ExprsAttr)
+    maximum = result_def(TensorType)
+    position = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$input `from` custom<Exprs>($first) attr-dict"
+        " `:` type($input) `->` type($maximum) `,` type($position)"
+    )
+
+    def __init__(self, input: SSAValue, first: Expr | int):
+        row = tensor((*shape_of(input)[:-1], 1), f32)
+        super().__init__(
+            operands=[input], properties={"first": exprs(first)}, result_types=[row, row]
+        )
+
+    def verify_(self) -> None:
+        verify_offsets(self, self.first)
+        expect = (*shape_of(self.input)[:-1], 1)
+        require(len(self.first) == 1, "M16: argmax starts at one index")
+        same = shape_of(self.maximum) == shape_of(self.position) == expect
+        require(same, f"M16: the results are {expect}")
+
+
+@irdl_op_definition
+class PickOp(FunctionOp):
+    """Of each row of `values` [.., T] the element at the first largest element of the same row
+    of `keys`, kept as [.., 1]: joins the results of `mk.argmax` over tiles. M16."""
+
+    name = "mk.pick"
+    keys = operand_def(TensorType)
+    values = operand_def(TensorType)
+    result = result_def(TensorType)
+    assembly_format: ClassVar[str] = (
+        "$values `by` $keys attr-dict `:` type($values) `,` type($keys) `->` type($result)"
+    )
+
+    def __init__(self, values: SSAValue, keys: SSAValue):
+        row = tensor((*shape_of(values)[:-1], 1), f32)
+        super().__init__(operands=[keys, values], result_types=[row])
+
+    def verify_(self) -> None:
+        require(shape_of(self.keys) == shape_of(self.values), "M16: a key a value")
+        expect = (*shape_of(self.values)[:-1], 1)
+        require(shape_of(self.result) == expect, f"M16: the result is {expect}")
+
+
+STRUCTURE = (ProgramOp, BufferOp, EventOp, StreamOp, YieldOp, StageOp, PartOp)
+ORDER = (WaitOp, SignalOp)
 MEMORY = (LoadOp, StoreOp, GatherOp)
 COMPUTE = (
     MatmulOp, UnaryOp, BinaryOp, ScalarOp, ReduceOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp,
-    BroadcastOp, AttentionOp, CombineOp,
+    BroadcastOp, AttentionOp, CombineOp, ArgmaxOp, PickOp,
 )  # fmt: skip
 
 MK = Dialect(
-    "mk", [*STRUCTURE, *MEMORY, *COMPUTE], [BufferType, EventType, ReductionAttr, ExprsAttr]
+    "mk",
+    [*STRUCTURE, *ORDER, *MEMORY, *COMPUTE],
+    [BufferType, EventType, StreamType, ReductionAttr, ExprsAttr],
 )
