@@ -38,10 +38,11 @@ from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import kv, lm
+from amk.ir.lm import shape_of
 from amk.passes.tiling import FUSIBLE, Tiling, of_linear, through
 
 ANCHORS = (lm.LinearOp, lm.AttentionSplitOp)
-FLOATING = (*FUSIBLE, lm.EmbeddingOp, lm.AttentionCombineOp)
+FLOATING = (*FUSIBLE, lm.EmbeddingOp, lm.AttentionCombineOp, lm.ArgmaxOp)
 
 
 @dataclass
@@ -152,9 +153,11 @@ class Fuser:
         number = max(reads, default=-1)
         inside = [v for v in op.operands if self.home.get(v) == number]
         late = [v for v in op.operands if v not in self.home and number in self.needs[v]]
-        if not inside or late or not isinstance(op, FUSIBLE):
+        if not inside or late or not isinstance(op, (*FUSIBLE, lm.ArgmaxOp)):
             return False
         group = self.groups[number]
+        if isinstance(op, lm.ArgmaxOp):
+            return self.join_argmax(op, number)
         siblings = [
             v for v in op.operands if v not in inside and self.can_absorb(number, self.home.get(v))
         ]
@@ -169,6 +172,15 @@ class Fuser:
         group.ops.append(op)
         group.needs |= reads - {number} - {self.home[v] for v in siblings}
         group.tilings[op.results[0]] = next(t for t in tilings if t is not None)
+        self.enter(op, number)
+        return True
+
+    def join_argmax(self, op: lm.ArgmaxOp, number: int) -> bool:
+        """An argmax over the features of a contraction is found tile by tile."""
+        tiling = self.groups[number].tilings.get(op.input)
+        if tiling is None or tiling.axis != len(shape_of(op.input)) - 1 or tiling.whole:
+            return False
+        self.groups[number].ops.append(op)
         self.enter(op, number)
         return True
 

@@ -41,9 +41,9 @@ def matmul_by_weight_is_linear(op: lm.MatmulOp, build: Build) -> SSAValue | None
 
 
 def linear_of_reshape(op: lm.LinearOp, build: Build) -> SSAValue | None:
-    """A reshape that keeps the last axis moves behind the linear."""
+    """Rows that were flattened for a matrix product are not: the reshape moves behind it."""
     reshape = producer(op.input, lm.ReshapeOp)
-    if reshape is None or not shape_of(reshape.input):
+    if reshape is None or len(shape_of(op.input)) != 2 or len(shape_of(reshape.input)) < 3:
         return None
     if shape_of(reshape.input)[-1] != shape_of(reshape.result)[-1]:
         return None

@@ -33,19 +33,19 @@ After:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, f32, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import kv, lm, mk
 from amk.ir.expr import Const, Expr, P, Sym
-from amk.ir.lm import shape_of
+from amk.ir.lm import product, shape_of
 from amk.passes.tile_builder import Box, TileBuilder, chunk_range, full, replace, strip_casts
 from amk.passes.tiling import Tiling, of_linear, through
 
@@ -99,7 +99,7 @@ class Lowering:
         for op in self.source.ops:
             if isinstance(op, lm.StageOp):
                 self.declare_results(op)
-                stages.append(self.lower(op))
+                stages += self.lower(op)
             elif isinstance(op, kv.AppendOp):
                 raise AmkError("lower-lm-to-mk: kv.append outside a stage; run place-kv-append")
         used = [b for b in self.buffers if b.result.first_use or b.kind.data != "weight"]
@@ -130,7 +130,9 @@ class Lowering:
             name = stage.sym_name.data if stage.sym_name else "stage"
             if outer in self.returned:
                 place = self.returned.index(outer)
-                self.declare(outer, "output", "logits" if place == 0 else f"output{place}")
+                i64_output = isinstance(outer.type, TensorType) and outer.type.element_type == i64
+                source = "next" if i64_output else "logits" if place == 0 else f"output{place}"
+                self.declare(outer, "output", source)
             else:
                 self.declare(outer, "activation", f"{name}#{i}")
 
@@ -143,7 +145,8 @@ class Lowering:
 
     # ---- one stage ----
 
-    def lower(self, stage: lm.StageOp) -> mk.StageOp:
+    def lower(self, stage: lm.StageOp) -> list[mk.StageOp]:
+        """The stage, and one more for each argmax, which joins what its tiles found."""
         last = stage.body.block.last_op
         assert isinstance(last, lm.YieldOp)
         builder = TileBuilder(self.buffer, Block())
@@ -153,12 +156,27 @@ class Lowering:
         for split in splits:
             parts.append(self.attention_part(builder, split, outputs))
         done = {r for s in splits for r in s.results}
-        for group in components(stage, [v for v in outputs if v not in done]):
-            parts += self.feature_parts(builder, group, outputs)
-        return assemble(stage.sym_name.data if stage.sym_name else "stage", builder, parts)
+        tilings, anchors = stage_tilings(stage)
+        searches = [
+            Search(v.owner, outputs[v])
+            for v in outputs
+            if isinstance(v.owner, lm.ArgmaxOp) and v.owner.input in tilings
+        ]
+        done |= {s.op.result for s in searches}
+        values = [v for v in outputs if v not in done]
+        values += [s.op.input for s in searches if s.op.input not in values]
+        for group in components(values, tilings, anchors):
+            parts += self.feature_parts(builder, group, outputs, searches)
+        name = stage.sym_name.data if stage.sym_name else "stage"
+        joins = [self.join_search(s, name) for s in searches]
+        return [assemble(name, builder, parts), *joins]
 
     def feature_parts(
-        self, builder: TileBuilder, group: Component, outputs: dict[SSAValue, SSAValue]
+        self,
+        builder: TileBuilder,
+        group: Component,
+        outputs: dict[SSAValue, SSAValue],
+        searches: list[Search],
     ) -> list[mk.PartOp]:
         """Tiles of a number of features, and one more tile for what is left over."""
         if not group.tilings:
@@ -169,6 +187,10 @@ class Lowering:
         parts: list[mk.PartOp] = []
         features, size = group.features, group.tile_features(self.tile_bytes)
         count = features // size
+        tiles = -(-features // size)
+        for search in searches:
+            if search.op.input in group.values:
+                self.declare_search(search, tiles)
         for base, n, tile in ((0, count, size), (count * size, 1, features - count * size)):
             if tile == 0:
                 continue
@@ -179,9 +201,47 @@ class Lowering:
                 if not t.whole:
                     offset = T0 * t.extent(tile) + t.extent(base)
                     box = replace(box, t.axis, offset, t.extent(tile))
-                self.store(builder, value, box, outputs)
+                if value in outputs:
+                    self.store(builder, value, box, outputs)
+                for search in searches:
+                    if search.op.input is value:
+                        self.search_tile(builder, search, box, T0 + base // size)
             parts.append(mk.PartOp([n], Region(body)))
         return parts
+
+    # ---- argmax: the best of each tile, then the best of those ----
+
+    def declare_search(self, search: Search, tiles: int) -> None:
+        rows = product(shape_of(search.op.result))
+        for what in ("maxima", "positions"):
+            type = mk.BufferType.get((rows, tiles), f32)
+            buffer = mk.BufferOp("activation", f"argmax.{what}", type)
+            buffer.result.name_hint = what
+            self.buffers.append(buffer)
+            search.memory.append(buffer.result)
+
+    def search_tile(self, builder: TileBuilder, search: Search, box: Box, tile: Expr) -> None:
+        value = builder.pull(search.op.input, box)
+        rows, width = product(shape_of(value)[:-1]), shape_of(value)[-1]
+        flat = mk.ReshapeOp(value, (rows, width))
+        best = mk.ArgmaxOp(flat.result, box[-1][0])
+        builder.part.add_ops([flat, best])
+        for memory, result in zip(search.memory, best.results, strict=True):
+            builder.part.add_op(mk.StoreOp(result, memory, [0, tile]))
+
+    def join_search(self, search: Search, name: str) -> mk.StageOp:
+        """One tile that picks the best of the tiles' best."""
+        body = Block()
+        maxima, positions = search.memory
+        shape = maxima.type.get_shape()  # type: ignore[attr-defined]
+        loads = [mk.LoadOp(v, [0, 0], shape) for v in (maxima, positions)]
+        best = mk.PickOp(loads[1].result, loads[0].result)
+        out = self.memory[search.result]
+        boxed = mk.ReshapeOp(best.result, shape_of(search.op.result))
+        at = [0] * len(shape_of(search.op.result))
+        body.add_ops([*loads, best, boxed, mk.StoreOp(boxed.result, out, at)])
+        builder = TileBuilder(self.buffer, Block())
+        return assemble(f"{name}.argmax", builder, [mk.PartOp([1], Region(body))])
 
     def store(
         self, builder: TileBuilder, value: SSAValue, box: Box, outputs: dict[SSAValue, SSAValue]
@@ -227,6 +287,15 @@ def source_of(value: SSAValue) -> SSAValue:
 
 
 @dataclass
+class Search:
+    """An argmax of a stage, its result outside, and where the tiles leave what they find."""
+
+    op: lm.ArgmaxOp
+    result: SSAValue
+    memory: list[SSAValue] = field(default_factory=list)
+
+
+@dataclass
 class Component:
     """Outputs of a stage that come from the same contractions, and how each is cut."""
 
@@ -250,10 +319,13 @@ class Component:
         return min(size, self.features)
 
 
-def components(stage: lm.StageOp, values: list[SSAValue]) -> list[Component]:
-    """Groups outputs by the contractions they are computed from."""
+Anchors = dict[SSAValue, frozenset[Operation]]
+
+
+def stage_tilings(stage: lm.StageOp) -> tuple[dict[SSAValue, Tiling], Anchors]:
+    """How each value of a stage is cut, and the contractions it comes from."""
     tilings: dict[SSAValue, Tiling] = {}
-    anchors: dict[SSAValue, frozenset[Operation]] = {}
+    anchors: Anchors = {}
     for op in stage.body.block.ops:
         if isinstance(op, lm.LinearOp):
             tilings[op.result] = of_linear(op)
@@ -264,6 +336,13 @@ def components(stage: lm.StageOp, values: list[SSAValue]) -> list[Component]:
         if len(found) == 1 and None not in found and op.results:
             tilings[op.results[0]] = next(t for t in found if t is not None)
             anchors[op.results[0]] = frozenset[Operation]().union(*(anchors[v] for v in inside))
+    return tilings, anchors
+
+
+def components(
+    values: list[SSAValue], tilings: dict[SSAValue, Tiling], anchors: Anchors
+) -> list[Component]:
+    """Groups outputs by the contractions they are computed from."""
     groups: list[tuple[frozenset[Operation], Component]] = []
     loose = Component([], [])
     for value in values:

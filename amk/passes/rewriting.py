@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerType, ModuleOp, NameLoc, UnknownLoc
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.traits import Pure
 
@@ -59,25 +59,17 @@ def rewrite(root: Operation, rules: Rules, what: str) -> Counter[str]:
     """
     start = [op for op in root.walk() if op is not root]
     queue = deque(start)
-    queued = set(start)
     counts: Counter[str] = Counter()
     left = REWRITES_AN_OP * (len(start) + 16)
 
-    def push(op: Operation | Block) -> None:
-        if isinstance(op, Operation) and op not in queued:
-            queued.add(op)
-            queue.append(op)
-
     def erase(op: Operation) -> None:
-        owners = [v.owner for v in op.operands]
+        owners = {v.owner: None for v in op.operands}
         op.detach()
         op.erase()
-        for owner in owners:
-            push(owner)
+        queue.extendleft(o for o in owners if isinstance(o, Operation))
 
     while queue:
         op = queue.popleft()
-        queued.discard(op)
         if op.parent is None:
             continue
         if is_dead(op):
@@ -98,13 +90,11 @@ def rewrite(root: Operation, rules: Rules, what: str) -> Counter[str]:
             if left < 0:
                 raise AmkError(f"{what}: {name} does not come to an end at {where(op)}")
             counts[name] += 1
-            for made in build.made:
-                push(made)
             replace(op.results[0], value)
-            for use in value.uses:
-                push(use.operation)
-            push(value.owner)
             erase(op)
+            # What is new is looked at before what follows, which then sees its final form.
+            again = [*build.made, *dict.fromkeys(users(value))]
+            queue.extendleft(reversed(again))
             break
     return counts
 

@@ -364,6 +364,14 @@ def chunk_range(split: lm.AttentionSplitOp, tokens: int) -> tuple[Expr, Expr]:
     return maximum(0, P - (split.window.value.data - 1)) // size, end
 
 
+def argmax(b: TileBuilder, op: lm.ArgmaxOp, box: Box) -> SSAValue:
+    rank = len(shape_of(op.input))
+    x = b.whole_row(op.input, (*box, (Const(0), 1)), rank - 1)
+    best = mk.ArgmaxOp(x, 0)
+    b.emit(best, box)
+    return b.emit(mk.ReshapeOp(best.position, sizes(box)), box)
+
+
 RULES: dict[type[Operation], Callable[..., SSAValue]] = {
     lm.SoftmaxOp: softmax,
     lm.UnaryOp: unary,
@@ -383,4 +391,5 @@ RULES: dict[type[Operation], Callable[..., SSAValue]] = {
     lm.EmbeddingOp: embedding,
     lm.RowsOp: rows,
     lm.AttentionCombineOp: combine,
+    lm.ArgmaxOp: argmax,
 }

@@ -70,7 +70,7 @@ class Session(Decoder):
         self._arrays[slot] = array
         if slot.kind == "input":
             self._tokens[slot.program] = array
-        elif slot.kind == "output":
+        elif slot.source == "logits":
             self._logits[slot.program] = array
         return array.ctypes.data
 

@@ -42,4 +42,15 @@ AMK_INLINE float amk_row_max(const float *x, long n) {
   return amk_hmax16(top);
 }
 
+/* The lowest index of the largest of n elements; a NaN is larger than any number. */
+AMK_INLINE long amk_row_argmax(const float *x, long n) {
+  const float top = amk_row_max(x, n);
+  long i = 0;
+  if (top != top)
+    while (x[i] == x[i]) i++;
+  else
+    while (x[i] != top) i++;
+  return i;
+}
+
 #endif

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i64
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from amk.codegen.cpu.c_text import c_expr, contiguous, loops
@@ -223,11 +223,14 @@ def load(e: StageEmitter, op: mk.LoadOp) -> None:
 
 def store(e: StageEmitter, op: mk.StoreOp) -> None:
     shape, k = shape_of(op.value), e.operand(op.buffer)
-    dtype = dtype_of(mk.buffer_of(op.buffer).type.element_type)
+    element = mk.buffer_of(op.buffer).type.element_type
     name = e.names[op.value]
+    statement = f"((int64_t *)b({k}))[at + {{1}}] = (int64_t){name}[{{0}}];"
+    if element != i64:
+        statement = f"amk_put(b({k}), at + {{1}}, {name}[{{0}}], {dtype_of(element)});"
     e.lines.append("{")
     e.lines.append(f"const long at = {e.place(op.buffer, op.offsets)};")
-    copy_box(e, op.buffer, shape, f"amk_put(b({k}), at + {{1}}, {name}[{{0}}], {dtype});")
+    copy_box(e, op.buffer, shape, statement)
     e.lines.append("}")
 
 
@@ -409,6 +412,27 @@ def combine(e: StageEmitter, op: mk.CombineOp) -> None:
     )
 
 
+def argmax(e: StageEmitter, op: mk.ArgmaxOp) -> None:
+    *outer, n = shape_of(op.input)
+    (first,) = op.first
+    x = e.names[op.input]
+    top, at = e.define(op.maximum), e.define(op.position)
+    e.lines += [
+        f"for (long i = 0; i < {prod(outer)}; i++) {{",
+        f"  const long found = amk_row_argmax({x} + i * {n}, {n});",
+        f"  {top}[i] = {x}[i * {n} + found];",
+        f"  {at}[i] = (float)({c_expr(first)} + found);",
+        "}",
+    ]
+
+
+def pick(e: StageEmitter, op: mk.PickOp) -> None:
+    *outer, n = shape_of(op.values)
+    keys, values, y = e.names[op.keys], e.names[op.values], e.define(op.result)
+    e.lines.append(f"for (long i = 0; i < {prod(outer)}; i++)")
+    e.lines.append(f"  {y}[i] = {values}[i * {n} + amk_row_argmax({keys} + i * {n}, {n})];")
+
+
 RULES: dict[type[Operation], Callable] = {
     mk.LoadOp: load,
     mk.StoreOp: store,
@@ -425,4 +449,6 @@ RULES: dict[type[Operation], Callable] = {
     mk.BroadcastOp: broadcast,
     mk.AttentionOp: attention,
     mk.CombineOp: combine,
+    mk.ArgmaxOp: argmax,
+    mk.PickOp: pick,
 }
