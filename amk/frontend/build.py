@@ -76,7 +76,7 @@ def meta_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     check_config(config)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ImportRefused(f"{config.model_type} has no causal language model in transformers")
-    cls = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    cls: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     config = copy.deepcopy(config)
     config.use_cache = True
     config.output_attentions = config.output_hidden_states = False
@@ -191,7 +191,7 @@ class CausalLM(nn.Module):
         self.cache_argument = cache_argument
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        layers = [Layer(i) for i in range(self.model.config.num_hidden_layers)]
+        layers: list[Any] = [Layer(i) for i in range(self.model.config.num_hidden_layers)]
         out = self.model(
             input_ids=tokens,
             position_ids=positions,

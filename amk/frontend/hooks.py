@@ -114,11 +114,12 @@ def attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if not isinstance(scale, int | float):
         raise ImportRefused("attention's scale is not a constant number")
-    shapes = [tuple(int(d) for d in t.shape[1:]) for t in (query, key, value)]
     trace.calls.append(
         AttentionCall(
             module,
-            *shapes,
+            shape(query),
+            shape(key),
+            shape(value),
             query.dtype,
             window or None,
             scaling,
@@ -131,6 +132,11 @@ def attention(
         query, key, value, cast(Tensor, attention_mask), float(scale), softcap, s_aux
     )
     return out, None
+
+
+def shape(tensor: Tensor) -> tuple[int, ...]:
+    """Heads, rows and depth: without the batch, which is 1."""
+    return tuple(int(d) for d in tensor.shape[1:])
 
 
 def parameter_name(module: nn.Module, tensor: Tensor | None) -> str | None:

@@ -9,16 +9,23 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 from xdsl.dialects import builtin, func
 from xdsl.dialects.builtin import IndexType, NameLoc, NoneAttr, StringAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-import amk.frontend.ops  # noqa: F401  (registers torch.ops.amk)
 from amk.errors import ImportRefused
-from amk.frontend.aten import ASSERTIONS, ROWS, Call, Result, bind, result_types, unread
+from amk.frontend.aten import ASSERTIONS, ROWS
+from amk.frontend.call import Call, Result, bind, result_types, unread
+from amk.frontend.graph import (
+    WRAPPED,
+    append_nodes,
+    has_value,
+    live_nodes,
+    module_path,
+    source_line,
+)
 from amk.frontend.types import MAX_CONSTANT, tensor_type
 from amk.interpreters.literals import literal
 from amk.ir import kv, lm
@@ -193,9 +200,9 @@ class Translator:
         raise ImportRefused(f"{path} is neither a weight nor a constant with a known value")
 
     def user_input(self, node: fx.Node) -> SSAValue:
-        inputs = self.source.program.graph_signature.user_inputs
+        first, _ = self.source.program.graph_signature.user_inputs
         tokens, positions = self.block.args[0], self.block.args[1]
-        if node.name == inputs[0]:
+        if node.name == first:
             return tokens
         self.location = self.place("")
         return self.emit(lm.PositionsOp(positions, lm.tensor((1, self.tokens), i64)))
@@ -274,60 +281,11 @@ class Translator:
 
 
 GETITEM = operator.getitem
-WRAPPED = "model."
 SPECIAL: dict[Any, Any] = {
     ops.kv_append.default: Translator.append,
     ops.attention.default: Translator.attention,
     ops.mask.default: Translator.mask,
 }
-
-
-def append_nodes(graph: fx.Graph) -> dict[int, fx.Node]:
-    """The `kv_append` node of each layer, by ascending layer."""
-    found: dict[int, fx.Node] = {}
-    for node in graph.nodes:
-        if node.target is ops.kv_append.default:
-            layer = node.args[2]
-            if layer in found:
-                raise ImportRefused(f"layer {layer} appends to its cache twice in one step")
-            found[layer] = node
-    if not found:
-        raise ImportRefused("the model appends to no KV cache: it is not an autoregressive decoder")
-    return dict(sorted(found.items()))
-
-
-def live_nodes(graph: fx.Graph, appends: Any) -> set[fx.Node]:
-    """What the output and the appends depend on."""
-    live: set[fx.Node] = set()
-    work = [graph.output_node(), *appends]
-    while work:
-        node = work.pop()
-        if node not in live:
-            live.add(node)
-            work.extend(node.all_input_nodes)
-    return live
-
-
-def has_value(value: Any) -> bool:
-    """Whether a tensor the trace met carries data (one made on meta or while faking does not)."""
-    return isinstance(value, Tensor) and not isinstance(value, FakeTensor) and not value.is_meta
-
-
-def module_path(node: fx.Node) -> str:
-    """The dotted path of the innermost module whose forward made the node; "" at the top."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [path for path, _ in stack.values()]
-    return (paths[-1] if paths else "").removeprefix(WRAPPED.rstrip(".")).removeprefix(".")
-
-
-def source_line(node: fx.Node) -> str:
-    """` (FILE:LINE)` of the model's code, or "" when the graph does not carry it."""
-    lines = [ln for ln in (node.meta.get("stack_trace") or "").splitlines() if "File " in ln]
-    if not lines:
-        return ""
-    parts = lines[-1].split('"')
-    line = lines[-1].split("line ")[1].split(",")[0]
-    return f" ({parts[1]}:{line})"
 
 
 def build_module(source: Source, tokens: int, dtype: str) -> builtin.ModuleOp:

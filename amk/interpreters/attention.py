@@ -76,3 +76,80 @@ def sink_softmax(scores: Tensor, sinks: Tensor) -> Tensor:
     joined = torch.cat([scores, column], dim=-1)
     joined = joined - joined.max(dim=-1, keepdim=True).values
     return torch.softmax(joined, dim=-1, dtype=joined.dtype)[..., :-1]
+
+
+# ---- split over chunks of rows --------------------------------------------------------------
+
+
+def attend_split(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    past: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    chunk: int,
+    chunks: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One unnormalised softmax a chunk of `chunk` cache rows, in f32; operands as for `attend`.
+
+    Returns outputs [n, Hkv, S, G, Dv], maxima and sums [n, Hkv, S, G] with n = `chunks`. A chunk
+    without a visible row has maximum −inf, sum 0 and output 0.
+    """
+    _, heads, tokens, _ = query.shape
+    kv_heads, live, depth = keys.shape[1], past + tokens, values.shape[3]
+    groups = heads // kv_heads
+    rows = (chunks, kv_heads, tokens, groups)
+    outputs, sums = torch.zeros(*rows, depth), torch.zeros(rows)
+    maxima = torch.full(rows, -torch.inf)
+    seen = visible(past, tokens, live, window)
+    query, keys, values = (x.to(torch.float32) for x in (query, keys, values))
+    for c in range(-(-live // chunk)):
+        part = slice(c * chunk, min((c + 1) * chunk, live))
+        k, v = repeat_heads(keys[:, :, part], groups), repeat_heads(values[:, :, part], groups)
+        scores = torch.matmul(query, k.transpose(2, 3)) * scale
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        scores = scores.masked_fill(~seen[:, part], -torch.inf)
+        top = scores.amax(dim=-1)
+        weights = torch.exp(scores - finite(top)[..., None])
+        outputs[c] = by_group(torch.matmul(weights, v), groups)
+        maxima[c], sums[c] = by_group(top, groups), by_group(weights.sum(dim=-1), groups)
+    return outputs, maxima, sums
+
+
+def combine(outputs: Tensor, maxima: Tensor, sums: Tensor, sinks: Tensor | None) -> Tensor:
+    """Joins partials by log-sum-exp, chunks in ascending order, sinks last, in f32.
+
+    Operands as `attend_split` returns them; `sinks` [Hq]. Returns [1, S, Hkv · G, Dv].
+    """
+    chunks, kv_heads, tokens, groups, depth = outputs.shape
+    top = torch.full(maxima.shape[1:], -torch.inf)
+    total, out = torch.zeros(sums.shape[1:]), torch.zeros(outputs.shape[1:])
+    for c in range(chunks):
+        higher = torch.maximum(top, maxima[c])
+        kept, added = rescale(top, higher), rescale(maxima[c], higher)
+        out = out * kept[..., None] + outputs[c] * added[..., None]
+        total = total * kept + sums[c] * added
+        top = higher
+    if sinks is not None:
+        total = total + torch.exp(sinks.to(torch.float32).reshape(kv_heads, 1, groups) - top)
+    out = out / total[..., None]
+    return out.transpose(0, 1).reshape(1, tokens, kv_heads * groups, depth)
+
+
+def by_group(x: Tensor, groups: int) -> Tensor:
+    """[1, Hkv · G, S, …] → [Hkv, S, G, …]"""
+    _, heads, *rest = x.shape
+    return x.reshape(heads // groups, groups, *rest).transpose(1, 2)
+
+
+def finite(top: Tensor) -> Tensor:
+    """0 in place of −inf: exp(−inf − −inf) would be nan where no row is visible."""
+    return torch.where(top == -torch.inf, 0.0, top)
+
+
+def rescale(old: Tensor, new: Tensor) -> Tensor:
+    """exp(old − new), 0 where old is −inf."""
+    return torch.exp(old - finite(new))

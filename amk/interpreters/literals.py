@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from xdsl.dialects.builtin import (
@@ -44,7 +46,8 @@ def literal(value: Tensor) -> DenseIntOrFPElementsAttr:
     """`value` as a dense literal with the same bits."""
     flat = value.detach().cpu().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().tobytes()
-    return DenseIntOrFPElementsAttr(tensor_type(value), BytesAttr(data))
+    type: Any = tensor_type(value)
+    return DenseIntOrFPElementsAttr(type, BytesAttr(data))
 
 
 def literal_tensor(value: DenseIntOrFPElementsAttr) -> Tensor:

@@ -85,7 +85,7 @@ def test_f16() -> None:
 
 def test_attributes_and_signature() -> None:
     module = import_model(families.FAMILIES["llama"](), 3, "bf16", policy="doubling")
-    attributes = {name: attribute for name, attribute in module.attributes.items()}
+    attributes = module.attributes
     assert attributes["amk.tokens"] == lm.integer(3)
     assert attributes["amk.dtype"] == StringAttr("bf16")
     assert attributes["amk.vocab"] == lm.integer(families.VOCAB)
