@@ -22,8 +22,8 @@ from amk.errors import AmkError
 from amk.ir import mk
 
 HEADERS = (
-    "fpenv.h", "simd.h", "scalar_math.h", "matmul.h", "reduce.h", "attention.h", "parking.h",
-    "pool.h",
+    "fpenv.h", "formulas.h", "simd.h", "scalar_math.h", "matmul.h", "reduce.h", "attention.h",
+    "parking.h", "pool.h",
 )  # fmt: skip
 
 SUPPORT = """
@@ -63,6 +63,7 @@ def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
     tables: list[str] = []
     private = 0
     for number, program in enumerate(programs):
+        refuse_what_the_pool_lacks(program)
         layout.tokens.append(program.tokens.value.data)
         layout.arenas.append(program.arena.value.data if program.arena is not None else 0)
         rows: list[str] = []
@@ -97,6 +98,15 @@ def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
     text += tables
     text += entry_points([(len(p.stages()), len(p.events())) for p in programs], private * 4)
     return "\n".join(text) + "\n", layout
+
+
+def refuse_what_the_pool_lacks(program: mk.ProgramOp) -> None:
+    """The pool claims tiles and counts whole stages. Raises AmkError for anything else."""
+    if program.static_workers is not None:
+        raise AmkError("cpu: workers claim tiles; schedule the program as claimed")
+    for op in program.walk():
+        if isinstance(op, mk.WaitOp | mk.SignalOp):
+            raise AmkError(f"cpu: {op.name} in a part; schedule the program without groups")
 
 
 def array(name: str, values: Sequence[int]) -> str:
