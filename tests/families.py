@@ -47,12 +47,21 @@ LLAMA3_ROPE = rope(
     original_max_position_embeddings=16,
 )
 
+YARN_ROPE = rope("yarn", factor=4.0, original_max_position_embeddings=16)
+
 FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "llama": family(hf.llama.LlamaConfig),
     "llama-tied": family(hf.llama.LlamaConfig, tie_word_embeddings=True, attention_bias=True),
     "llama-llama3-rope": family(hf.llama.LlamaConfig, rope_parameters=LLAMA3_ROPE),
     "llama-linear-rope": family(hf.llama.LlamaConfig, rope_parameters=rope("linear", factor=4.0)),
+    "llama-yarn-rope": family(hf.llama.LlamaConfig, rope_parameters=YARN_ROPE),
     "qwen2": family(hf.qwen2.Qwen2Config),
+    "qwen2-window": family(
+        hf.qwen2.Qwen2Config,
+        use_sliding_window=True,
+        sliding_window=5,
+        layer_types=["full_attention", "sliding_attention"],
+    ),
     "qwen3": family(hf.qwen3.Qwen3Config, head_dim=16),
     "mistral": family(hf.mistral.MistralConfig, sliding_window=5, head_dim=8),
     "gemma": family(hf.gemma.GemmaConfig, head_dim=16, num_key_value_heads=1),
@@ -68,6 +77,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
     "phi": family(hf.phi.PhiConfig),
     "phi3": family(hf.phi3.Phi3Config),
+    "phi3-window": family(hf.phi3.Phi3Config, sliding_window=5),
     "gpt2": lambda: hf.gpt2.GPT2Config(
         vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4
     ),
@@ -82,6 +92,8 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "olmo2": family(hf.olmo2.Olmo2Config),
     "stablelm": family(hf.stablelm.StableLmConfig, use_qkv_bias=True, qk_layernorm=True),
     "cohere": family(hf.cohere.CohereConfig, use_qk_norm=True),
+    "glm4": family(hf.glm4.Glm4Config, head_dim=8),
+    "nemotron": family(hf.nemotron.NemotronConfig),
     "starcoder2": family(hf.starcoder2.Starcoder2Config, sliding_window=5),
     "smollm3": family(hf.smollm3.SmolLM3Config, num_hidden_layers=3, no_rope_layers=[1, 0, 1]),
     "exaone4": family(

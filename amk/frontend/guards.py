@@ -7,6 +7,7 @@ from typing import Any
 from amk.errors import ImportRefused
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+SIZES = {"num_hidden_layers": 1 << 10, "hidden_size": 1 << 20, "vocab_size": 1 << 26}
 DYNAMIC_ROPE = ("dynamic", "longrope")
 
 
@@ -14,6 +15,7 @@ def check_config(config: Any) -> None:
     """Raises ImportRefused for a config no decoder of this kind can be imported from."""
     name = getattr(config, "model_type", type(config).__name__)
     for problem in (
+        sizes(config),
         quantised(config),
         encoder_decoder(config),
         several_parts(config),
@@ -23,6 +25,16 @@ def check_config(config: Any) -> None:
     ):
         if problem is not None:
             raise ImportRefused(f"{name}: {problem}")
+
+
+def sizes(config: Any) -> str | None:
+    """Counts outside the bounds of any real model, which would only exhaust memory."""
+    text = config.get_text_config()
+    for key, largest in SIZES.items():
+        value = getattr(text, key, None)
+        if value is not None and not (isinstance(value, int) and 0 < value <= largest):
+            return f"{key} is {value!r}; it must be an integer from 1 to {largest}"
+    return None
 
 
 def quantised(config: Any) -> str | None:

@@ -89,6 +89,31 @@ def test_config_is_refused(name: str, tokens: int) -> None:
         import_model(config(), tokens)
 
 
+@pytest.mark.parametrize("layers", [0, -1, 10**9])
+def test_sizes_out_of_bounds_are_refused(layers: int) -> None:
+    config = hf.llama.LlamaConfig(**{**COMMON, "num_hidden_layers": 1})
+    config.num_hidden_layers = layers
+    with pytest.raises(ImportRefused, match="num_hidden_layers is"):
+        import_model(config)
+
+
+def test_attention_that_computes_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import replaces a model's eager attention, so it must compute the same bits."""
+    from transformers.models.llama import modeling_llama
+
+    eager = modeling_llama.eager_attention_forward
+
+    def scaled_first(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **kw: Any):
+        return eager(module, q * scaling, k, v, mask, scaling=1.0, **kw)
+
+    config = families.FAMILIES["llama"]()
+    config.head_dim = 7 * 2  # a scale that is no power of two, so that its place shows
+    import_model(config)
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", scaled_first)
+    with pytest.raises(ImportRefused, match="LlamaAttention is not the arithmetic"):
+        import_model(config)
+
+
 def test_refused_op_names_module_and_line() -> None:
     config, _ = CONFIGS["open-op"]
     with pytest.raises(ImportRefused, match=r"in transformer\S* \(\S+modeling_gptj\.py:\d+\)"):
