@@ -36,6 +36,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "dce": _load("xdsl.transforms.dead_code_elimination", "DeadCodeElimination"),
     "greedy-head": _load("amk.passes.greedy_head", "GreedyHead"),
     "legal-lm": _load("amk.passes.legal_lm", "LegalLm"),
+    "legal-mk": _load("amk.passes.legal_mk", "LegalMk"),
     "promote-f32": _load("amk.passes.promote_f32", "PromoteF32"),
     "raise": _load("amk.passes.raise_", "Raise"),
     "fuse": _load("amk.passes.fuse", "Fuse"),
@@ -49,7 +50,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,plan-buffers,schedule",
+    "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule",
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
 }

@@ -1,0 +1,169 @@
+"""One `lm.stage` as a stage of tiles: what each part computes, stores and keeps."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from xdsl.ir import Block, Region, SSAValue
+
+from amk.errors import AmkError
+from amk.ir import kv, lm, mk
+from amk.ir.expr import Const, Expr, P, Sym
+from amk.ir.lm import shape_of
+from amk.passes.argmax_search import Search, searchable
+from amk.passes.boxes import Box, full, replace
+from amk.passes.tile_builder import TileBuilder
+from amk.passes.tile_components import Component, components, stage_tilings
+from amk.passes.tile_rules import chunk_range
+
+T0, T1 = Sym("t0"), Sym("t1")
+
+
+class Memory(Protocol):
+    """The buffers of the program that a stage is lowered into."""
+
+    memory: dict[SSAValue, SSAValue]
+    buffers: list[mk.BufferOp]
+
+    def buffer(self, value: SSAValue) -> SSAValue | None: ...
+
+
+def stage_name(stage: lm.StageOp) -> str:
+    return stage.sym_name.data if stage.sym_name else "stage"
+
+
+class StageLowering:
+    """Lowers one stage. `outputs` maps what it yields to its results outside."""
+
+    def __init__(self, stage: lm.StageOp, program: Memory, tile_bytes: int):
+        self.stage = stage
+        self.program = program
+        self.tile_bytes = tile_bytes
+        self.builder = TileBuilder(program.buffer, Block())
+        last = stage.body.block.last_op
+        assert isinstance(last, lm.YieldOp)
+        self.outputs = dict(zip(last.arguments, stage.results, strict=True))
+        if len(self.outputs) != len(stage.results):
+            raise AmkError(f"lower-lm-to-mk: stage {stage_name(stage)!r} yields a value twice")
+        tilings, anchors = stage_tilings(stage)
+        self.searches = {
+            v.owner.input: Search(v.owner, outer)
+            for v, outer in self.outputs.items()
+            if isinstance(v.owner, lm.ArgmaxOp) and searchable(v, tilings)
+        }
+        found = {s.op.result for s in self.searches.values()}
+        partials = {
+            r
+            for op in stage.body.block.ops
+            if isinstance(op, lm.AttentionSplitOp)
+            for r in op.results
+        }
+        values = [v for v in self.outputs if v not in found | partials]
+        values += [v for v in self.searches if v not in values]
+        self.components = components(values, tilings, anchors)
+
+    def run(self) -> list[mk.StageOp]:
+        """The stage, and one more for each argmax, which joins what its tiles found."""
+        parts = [
+            self.attention_part(op)
+            for op in self.stage.body.block.ops
+            if isinstance(op, lm.AttentionSplitOp)
+        ]
+        for group in self.components:
+            parts += self.feature_parts(group) if group.tilings else [self.single_part(group)]
+        name = stage_name(self.stage)
+        stages = [assemble(name, self.builder.prologue, parts)]
+        for search in self.searches.values():
+            join = search.join(self.program.memory[search.result])
+            stages.append(assemble(f"{name}.argmax", Block(), [join]))
+        return stages
+
+    def single_part(self, group: Component) -> mk.PartOp:
+        """One tile for outputs that come from no contraction, or cannot be cut like it."""
+        body = self.builder.begin_part()
+        for value in group.values:
+            self.store(value, full(source_of(value)))
+        return mk.PartOp([1], Region(body))
+
+    def feature_parts(self, group: Component) -> list[mk.PartOp]:
+        """Tiles of `size` features each, and one more tile for what is left over."""
+        features, size = group.features, group.tile_features(self.tile_bytes)
+        count, left = divmod(features, size)
+        for value in group.values:
+            if value in self.searches:
+                self.program.buffers += self.searches[value].declare(count + (left > 0))
+        parts = [self.feature_part(group, 0, count, size)]
+        if left:
+            parts.append(self.feature_part(group, count * size, 1, left, count))
+        return parts
+
+    def feature_part(
+        self, group: Component, start: int, tiles: int, size: int, first_tile: int = 0
+    ) -> mk.PartOp:
+        """`tiles` tiles of `size` features from feature `start` on."""
+        body = self.builder.begin_part()
+        for value, tiling in zip(group.values, group.tilings, strict=True):
+            box = full(source_of(value))
+            if not tiling.whole:
+                offset = T0 * tiling.extent(size) + tiling.extent(start)
+                box = replace(box, tiling.axis, offset, tiling.extent(size))
+            if value in self.outputs:
+                self.store(value, box)
+            if value in self.searches:
+                self.searches[value].search_tile(self.builder, box, T0 + first_tile)
+        return mk.PartOp([tiles], Region(body))
+
+    def store(self, value: SSAValue, box: Box) -> None:
+        """Stores a box of a stage's output; an appended box lands P rows further on."""
+        result = self.builder.pull(source_of(value), box)
+        at: list[Expr] = [offset for offset, _ in box]
+        if isinstance(value.type, kv.CacheType):
+            axis = value.type.axis.data
+            at[axis] = at[axis] + P
+        buffer = self.program.memory[self.outputs[value]]
+        self.builder.part.add_op(mk.StoreOp(result, buffer, at))
+
+    def attention_part(self, op: lm.AttentionSplitOp) -> mk.PartOp:
+        """A tile a kv head and a chunk: t0 the head, t1 the chunk, from the first visible one."""
+        heads, kv_heads, tokens, depth, _ = op.dims()
+        group = heads // kv_heads
+        first, end = chunk_range(op, tokens)
+        index = T1 + first
+        builder, body = self.builder, self.builder.begin_part()
+        box: Box = ((Const(0), 1), (T0 * group, group), (Const(0), tokens), (Const(0), depth))
+        query = builder.pull(op.query, box)
+        query = builder.emit(mk.TransposeOp(query, (0, 2, 1, 3)), box)
+        query = builder.emit(mk.ReshapeOp(query, (tokens, group, depth)), box)
+        numbers = {
+            k: v for k, v in op.properties.items() if k in ("scale", "window", "softcap", "chunk")
+        }
+        memory = self.program.memory
+        partial = mk.AttentionOp(query, memory[op.keys], memory[op.values], T0, index, numbers)
+        body.add_op(partial)
+        for value, result in zip(op.results, partial.results, strict=True):
+            shape = shape_of(result)
+            boxed = mk.ReshapeOp(result, (1, 1, *shape))
+            at: list[Expr | int] = [index, T0, *[0] * len(shape)]
+            body.add_ops([boxed, mk.StoreOp(boxed.result, memory[self.outputs[value]], at)])
+        return mk.PartOp([kv_heads, end - first], Region(body))
+
+
+def source_of(value: SSAValue) -> SSAValue:
+    """The tensor behind a stage's output: an append's entries, or the value itself."""
+    return value.owner.entries if isinstance(value.owner, kv.AppendOp) else value
+
+
+def assemble(name: str, prologue: Block, parts: list[mk.PartOp]) -> mk.StageOp:
+    """Joins prologue and parts: what the parts use of the prologue is yielded to them."""
+    body = Block(parts)
+    kept = [
+        r
+        for op in prologue.ops
+        for r in op.results
+        if any(u.operation.parent is not prologue for u in r.uses)
+    ]
+    for value in kept:
+        arg = body.insert_arg(value.type, len(body.args))
+        value.replace_uses_with_if(arg, lambda use: use.operation.parent is not prologue)
+    prologue.add_op(mk.YieldOp(*kept))
+    return mk.StageOp(name, Region(prologue), Region(body))
