@@ -24,14 +24,18 @@ SPECIAL_TOKENS = (
     "mask_token",
 )
 
+# Tokens held back at most: a character has no more than four bytes, so more are not one.
+MAX_WAITING = 32
+
 Message = Mapping[str, Any]
 
 
 class TokenStream(ABC):
     """Text out of tokens that arrive one at a time.
 
-    The pieces `push` and `finish` return, joined, are the decoded text of all tokens; no piece
-    ends inside a character.
+    The pieces `push` and `finish` return, joined, are the decoded text of all tokens, and no piece
+    ends inside a character. (Where tokens are not valid UTF-8, the two may differ in where they
+    put U+FFFD: text that was shown is never taken back.)
     """
 
     @abstractmethod
@@ -113,23 +117,34 @@ class JsonTokenizer(TextTokenizer):
 
 
 class _JsonStream(TokenStream):
-    def __init__(self, tokenizer: Any):
-        from tokenizers.decoders import DecodeStream
+    """Decodes the tokens of the last piece together with the new ones, and gives what was added.
 
+    The earlier tokens settle the spaces between words. (The package's own DecodeStream raises when
+    a later byte changes how earlier ones decode, which a model may well generate.)
+    """
+
+    def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._ids: list[int] = []
-        self._text = ""
+        self._shown: list[int] = []
+        self._waiting: list[int] = []
 
     def push(self, token: int) -> str:
-        self._ids.append(token)
-        piece = self._stream.step(self._tokenizer, token) or ""
-        self._text += piece
+        self._waiting.append(token)
+        piece = self._added()
+        # A replacement character at the end may be a character whose bytes are still to come.
+        unfinished = piece.endswith("\ufffd") and len(self._waiting) < MAX_WAITING
+        if not piece or unfinished:
+            return ""
+        self._shown, self._waiting = self._waiting, []
         return piece
 
     def finish(self) -> str:
-        whole = self._tokenizer.decode(self._ids, skip_special_tokens=True)
-        return whole[len(self._text) :]
+        return self._added()
+
+    def _added(self) -> str:
+        before = self._tokenizer.decode(self._shown, skip_special_tokens=True)
+        both = self._tokenizer.decode(self._shown + self._waiting, skip_special_tokens=True)
+        return both[len(before) :]
 
 
 class ByteTokenizer(TextTokenizer):

@@ -1,6 +1,8 @@
 """GGUF sources against transformers' own loader, and damaged files."""
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +67,9 @@ def test_tensors_equal_transformers(tmp_path, arch, tied):
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
-def test_block_formats_equal_transformers(tmp_path, kind):
+def test_block_formats_equal_transformers(tmp_path, monkeypatch, kind):
+    # Small enough that every matrix is decoded in several pieces.
+    monkeypatch.setattr("amk.runtime.gguf_source.DECODE_BYTES", 1000)
     assert_equals_transformers(write_gguf(tmp_path / "m.gguf", kind=kind))
 
 
@@ -100,6 +104,23 @@ def test_second_opening_parses_nothing(tmp_path, monkeypatch):
     assert np.array_equal(second.read(key), first.read(key))
 
 
+def test_warm_start_imports_nothing_heavy(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf")
+    open_source(path)
+    code = (
+        "import sys\nfrom amk.runtime.source import open_source\n"
+        "from amk.runtime import cache, packed, toolchain\n"
+        "source = open_source(sys.argv[1])\n"
+        "source.fingerprint(), source.weights_key(), source.config(), source.eos_token_ids()\n"
+        "heavy = {'torch', 'transformers', 'gguf', 'tokenizers', 'huggingface_hub', 'xdsl'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_changed_file_is_another_model(tmp_path):
     path = write_gguf(tmp_path / "m.gguf")
     before = open_source(path)
@@ -113,7 +134,11 @@ def test_a_changed_file_is_another_model(tmp_path):
 def test_a_file_changed_while_open_is_noticed(tmp_path):
     path = write_gguf(tmp_path / "m.gguf")
     source = open_source(path)
-    path.write_bytes(path.read_bytes()[:-64])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-64])
+    with pytest.raises(ModelFileError, match="changed while it was open"):
+        source.read("model.norm.weight")
+    path.write_bytes(whole[::-1])
     with pytest.raises(ModelFileError, match="changed while it was open"):
         source.read("model.norm.weight")
 

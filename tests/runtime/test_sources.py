@@ -119,6 +119,14 @@ def test_checkpoint_without_the_models_prefix(tmp_path):
         source.read("transformer.h.7.x")
 
 
+def test_a_prefix_is_left_out_for_the_whole_file_or_not_at_all(tmp_path):
+    tensors = toy_tensors()
+    tensors["norm.weight"] = tensors.pop(NORM)
+    save_folder(tmp_path / "m", tensors, open_source("toy").config())
+    with pytest.raises(ModelFileError, match=r"no tensor 'model\.norm\.weight'"):
+        open_source(tmp_path / "m").read(NORM)
+
+
 # --- ties ---
 
 
@@ -215,9 +223,11 @@ def test_hub_id_is_found_in_the_local_cache(tmp_path, monkeypatch):
 def test_hub_snapshot_that_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     folder = hub_model(tmp_path)
-    (folder.parents[1] / "refs" / "main").write_text("../../../etc")
-    with pytest.raises(ModelFileError, match="names a snapshot that is not there"):
-        open_source("org/name")
+    save_toy(tmp_path / "outside")
+    for commit in ("gone", "../../../outside", "", "."):
+        (folder.parents[1] / "refs" / "main").write_text(commit)
+        with pytest.raises(ModelFileError, match="names a snapshot that is not there"):
+            open_source("org/name")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Tokenizers and chat templates against transformers."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -99,6 +100,64 @@ def _byte_ids(tokenizer, byte):
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     return [tokenizer._tokenizer.token_to_id(bytes_to_unicode()[byte])]
+
+
+def byte_fallback_folder(folder: Path) -> Path:
+    """A tokenizer in the style of sentencepiece: a mark for spaces, bytes for what is not known."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+
+    words = [
+        "<s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "a",
+        "▁a",
+        "b",
+        "▁b",
+        "é",
+        ".",
+    ]
+    vocab = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True, normalized=False)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+def test_streaming_any_tokens_at_all(word_folder, tmp_path, kind):
+    """A model may generate anything: bytes that are no text, special tokens, runs of spaces."""
+    folder = word_folder if kind == "byte-level" else byte_fallback_folder(tmp_path)
+    tokenizer = JsonTokenizer(folder, "m")
+    size = tokenizer._tokenizer.get_vocab_size()
+    generator = random.Random(11)
+    exact = 0
+    for _ in range(500):
+        # Half of the draws favour the last tokens, which are words.
+        start = generator.choice([0, size - 7])
+        ids = [generator.randrange(start, size) for _ in range(generator.randrange(1, 16))]
+        ids[generator.randrange(len(ids))] = 0
+        text, whole = "".join(streamed(tokenizer, ids)), tokenizer.decode(ids)
+        if "\ufffd" not in whole:
+            exact += 1
+            assert text == whole, ids
+    assert exact > 100
+
+
+def test_garbage_is_not_held_back_for_ever(word_folder):
+    tokenizer = JsonTokenizer(word_folder, "m")
+    (lone,) = _byte_ids(tokenizer, 0x80)
+    stream = tokenizer.stream()
+    assert any(stream.push(lone) for _ in range(100))
 
 
 @pytest.mark.parametrize("post_processor", [True, False])

@@ -79,6 +79,17 @@ def test_key_covers_source_flags_compiler_and_cpu(cache, monkeypatch, tmp_path):
     assert len(paths) == 7
 
 
+def test_an_upgraded_compiler_compiles_again(cache, monkeypatch, tmp_path):
+    script = 'case "$1" in --version) echo {};; *) exec cc "$@";; esac'
+    paths = set()
+    for version in ("1.0", "1.1"):
+        monkeypatch.setenv("CC", str(fake(tmp_path, "wrapped", script.format(version))))
+        # Within one process the compiler is asked once.
+        toolchain._find_compiler.cache_clear()
+        paths.add(compile_shared(ADD, cache=cache))
+    assert len(paths) == 2
+
+
 def test_a_failing_compile_says_why_and_keeps_the_source(cache):
     with pytest.raises(ToolchainError, match=r"error: .*(source kept in .*program\.c)") as caught:
         compile_shared("int f(void) { return nope; }\n", cache=cache)
