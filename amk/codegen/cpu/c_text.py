@@ -1,8 +1,10 @@
-"""Small pieces of C text: index expressions and loop nests."""
+"""Small pieces of C text: index expressions, literals and loop nests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from amk.ir.expr import Bound, Const, Div, Expr, Sum, Sym
 
@@ -24,12 +26,28 @@ def c_expr(e: Expr) -> str:
     raise TypeError(f"not an index expression: {e!r}")
 
 
+def literal(value: float) -> str:
+    """A float literal that is exactly the f32 nearest to `value`."""
+    exact = float(np.float32(value))
+    if exact != exact or exact in (float("inf"), float("-inf")):
+        return {"inf": "__builtin_inff()", "-inf": "-__builtin_inff()"}.get(
+            str(exact), '__builtin_nanf("")'
+        )
+    return f"{exact.hex()}f"
+
+
 def contiguous(shape: Sequence[int]) -> list[int]:
     """Row-major strides."""
     strides = [1] * len(shape)
     for i in reversed(range(len(shape) - 1)):
         strides[i] = strides[i + 1] * shape[i + 1]
     return strides
+
+
+def broadcast_strides(shape: Sequence[int], result: Sequence[int]) -> list[int]:
+    """Strides that walk an array of `shape` as if it were broadcast to `result`."""
+    strides = [0 if n == 1 else s for n, s in zip(shape, contiguous(shape), strict=True)]
+    return [0] * (len(result) - len(shape)) + strides
 
 
 def collapse(
