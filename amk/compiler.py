@@ -6,14 +6,16 @@ import functools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amk.errors import AmkError
 from amk.runtime.cache import Cache, stable_hash
-from amk.runtime.program import LIBRARY, Facts, Program, save_program
+from amk.runtime.program import INIT_PREFIX, LIBRARY, Facts, Program, save_program
 from amk.runtime.source import Source, as_source
 from amk.runtime.toolchain import compile_shared, cpu_identity, find_compiler
+from amk.targets import find_target
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 DTYPES = ("f32", "bf16", "f16")
 PREFILL_TOKENS = 16
 DEFAULT_MAX_SEQ = 2048
+IMPORTED_WITH = ("torch", "transformers", "xdsl")
+"""Packages whose version may change what a model is imported as."""
 COMPILED_FOLDERS = ("ir", "frontend", "passes", "codegen")
 
 OnPass = Callable[[str, "ModuleOp", float], Any]
@@ -37,8 +41,8 @@ class Options:
     tokens: tuple[int, ...] = (1, PREFILL_TOKENS)
 
     def __post_init__(self) -> None:
-        if self.target != "cpu":
-            raise KeyError(f"unknown target {self.target!r}; known: cpu")
+        if find_target(self.target).kind != "cpu":
+            raise AmkError(f"target {self.target!r}: only cpu programs are emitted yet")
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
         if self.max_seq < 1:
@@ -74,6 +78,7 @@ def compile(
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
         options.dtype, list(options.tokens), find_compiler().version, cpu_identity(),
+        [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("programs").put(key, lambda d: build(source, options, d, on_pass))
     return Program(folder)
@@ -107,12 +112,35 @@ def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None
     from amk.codegen.cpu.emit import emit_c
 
     modules = [lower(source, options, n, on_pass) for n in options.tokens]
+    check_weights(source, modules[0])
     inits = {init_text(m) for m in modules}
     if len(inits) != 1:
         raise AmkError("the programs of one model disagree about @init")
     c_source, layout = emit_c([p for m in modules for p in programs_of(m)])
     save_program(folder, facts_of(source, options, modules[0]), layout, inits.pop(), c_source)
     shutil.copyfile(compile_shared(c_source), folder / LIBRARY)
+
+
+def check_weights(source: Source, module: ModuleOp) -> None:
+    """ModelFileError unless `source` has each weight of a lowered module, in its shape."""
+    from amk.runtime.bind import check_shape
+
+    for key, shape in weights_of(module):
+        check_shape(source, key, shape)
+
+
+def weights_of(module: ModuleOp) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """State-dict key and shape of what a lowered module reads from the model's files."""
+    from amk.ir.lm import WeightOp, shape_of
+    from amk.ir.mk import BufferOp
+
+    for op in module.walk():
+        if isinstance(op, WeightOp):
+            yield op.key.data, shape_of(op.result)
+        elif isinstance(op, BufferOp) and op.kind.data == "weight":
+            key = op.source.data
+            if not key.startswith(INIT_PREFIX):
+                yield key, op.type.get_shape()
 
 
 def facts_of(source: Source, options: Options, module: ModuleOp) -> Facts:

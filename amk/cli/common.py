@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amk.errors import AmkError
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 DTYPES = ("f32", "bf16", "f16")
 
@@ -72,6 +81,38 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is less than 1")
     return value
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes a text file that appears whole, by rename, or not at all."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)
+    except OSError as error:
+        raise AmkError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        raise AmkError(f"cannot write {path}: {error.strerror}") from error
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def module_text(module: ModuleOp) -> str:
+    """A module as text that keeps each op's location, the path of the module it came from."""
+    from xdsl.printer import Printer
+
+    stream = io.StringIO()
+    Printer(stream=stream, print_debuginfo=True).print_op(module)
+    return stream.getvalue() + "\n"
+
+
+def mebibytes(nbytes: float) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"
 
 
 def say(text: str) -> None:

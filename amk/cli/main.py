@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
 from amk.cli.common import UsageError, say
 from amk.errors import AmkError
 
-COMMANDS = ("generate",)
+COMMANDS = ("import_", "compile", "generate", "targets", "doctor", "cache")
 
 DESCRIPTION = "Compiles a decoder language model into one kernel per decode step, and runs it."
 
@@ -32,6 +33,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `amk` with `argv`, by default the process's; returns the exit code."""
+    warnings.showwarning = show_warning
     try:
         options = parser().parse_args(argv)
         code = options.run(options)
@@ -66,6 +68,11 @@ def parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         import_module(f"amk.cli.{name}").register(subparsers)
     return top
+
+
+def show_warning(message: Warning | str, *rest: object) -> None:
+    """One line, without the source line that raised it."""
+    say(f"amk: warning: {' '.join(str(message).split())}")
 
 
 def fail(message: str, code: int) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 
 from amk.codegen.layout import Slot
 from amk.errors import ModelFileError
+from amk.runtime import weight_cache
 from amk.runtime.packed import huge_array
-from amk.runtime.program import Program
+from amk.runtime.program import INIT_PREFIX, Program
 from amk.runtime.source import Source
-from amk.runtime.weights import carrier, convert
+from amk.runtime.weights import CARRIERS, carrier, convert
 
-INIT_PREFIX = "@init/"
 ALIGNMENT = 64
 Read = Callable[[str, np.ndarray | None, str], np.ndarray]
 
@@ -27,12 +27,14 @@ def reader(weights: Source | Mapping[str, np.ndarray]) -> Read:
         if key not in weights:
             raise ModelFileError(f"weight {key!r} is missing")
         array = np.ascontiguousarray(weights[key])
-        names = {np.dtype(np.float32): "f32", np.dtype(np.uint16): "bf16", np.dtype(np.float16): "f16"}
+        names = {np.dtype(kind): tag for tag, kind in CARRIERS.items()}
         if array.dtype not in names:
             raise ModelFileError(f"weight {key!r} is {array.dtype}; give float32, float16 or bf16")
         target = np.empty(array.shape, carrier(dtype)) if out is None else out
         if target.shape != array.shape:
-            raise ModelFileError(f"weight {key!r} is {array.shape}, the program wants {target.shape}")
+            raise ModelFileError(
+                f"weight {key!r} is {array.shape}, the program wants {target.shape}"
+            )
         convert(array, names[array.dtype], target, dtype)
         return target
 
@@ -56,8 +58,38 @@ def bind_weights(
         kind = carrier(slot.dtype)
         view = memory[offset : offset + count * kind.itemsize].view(kind).reshape(slot.shape)
         arrays[slot] = view
-    fill(program, reader(weights), arrays)
+    if isinstance(weights, Source):
+        fill_kept(program, weights, arrays)
+    else:
+        fill(program, reader(weights), arrays)
     return arrays
+
+
+def check_shape(source: Source, key: str, shape: tuple[int, ...]) -> None:
+    """ModelFileError when the source lacks a tensor or has it in another shape."""
+    found = source.info(key).shape
+    if found != shape:
+        raise ModelFileError(
+            f"{source.name}: tensor {key!r} is {list(found)}, its config needs {list(shape)}"
+        )
+
+
+def fill_kept(program: Program, source: Source, arrays: Mapping[Slot, np.ndarray]) -> None:
+    """`fill`, through the cache where that is worth its bytes."""
+    for slot in arrays:
+        if not slot.source.startswith(INIT_PREFIX):
+            check_shape(source, slot.source, slot.shape)
+    slots = weight_cache.kept(source, arrays.keys())
+    kept = {slot: arrays[slot] for slot in slots}
+    key = weight_cache.weights_key(program, source, slots)
+    if key is None or not kept:
+        fill(program, reader(source), arrays)
+    elif weight_cache.load(key, kept):
+        rest = {slot: array for slot, array in arrays.items() if slot not in kept}
+        fill(program, reader(source), rest)
+    else:
+        fill(program, reader(source), arrays)
+        weight_cache.save(key, kept)
 
 
 def fill(program: Program, read: Read, arrays: Mapping[Slot, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""A session on this machine's processor: weights bound, a cache allocated, one launch a position."""
+"""A session on this machine's processor: weights bound, a cache allocated, launches."""
 
 from __future__ import annotations
 

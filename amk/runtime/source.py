@@ -62,9 +62,9 @@ class Source(ABC):
     def _load_tokenizer(self) -> TextTokenizer: ...
 
     @abstractmethod
-    def weights_key(self) -> str:
+    def weights_key(self) -> str | None:
         """A key of the weight data itself, cheap to get: a file counts as changed when its path,
-        size, modification time or inode does."""
+        size, modification time or inode does. None for data that is in memory alone."""
 
     @cached_property
     def _config(self) -> dict[str, Any]:

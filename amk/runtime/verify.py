@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from amk.errors import AmkError
 from amk.runtime.gguf_facts import handed_to_transformers
 from amk.runtime.gguf_source import GgufSource
+from amk.runtime.object_source import ObjectSource
 from amk.runtime.safetensors_source import SafetensorsSource
 from amk.runtime.source import Source
 
@@ -122,14 +123,18 @@ def _from_config(source: Source) -> Any:
 
 def _from_object(source: Any) -> Any:
     """A copy of the caller's own model."""
-    model = copy.deepcopy(source.model)
-    if not hasattr(model, "config"):
+    if not source.is_transformers:
         raise AmkError("a plain nn.Module has no eager run of HuggingFace's: give eager_model")
+    model = copy.deepcopy(source.model)
     model.set_attn_implementation("eager")
     return model
 
 
-LOADERS: dict[type[Source], Any] = {GgufSource: _from_gguf, SafetensorsSource: _from_folder}
+LOADERS: dict[type[Source], Callable[[Any], Any]] = {
+    GgufSource: _from_gguf,
+    ObjectSource: _from_object,
+    SafetensorsSource: _from_folder,
+}
 
 
 @contextmanager
