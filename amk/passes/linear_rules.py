@@ -40,14 +40,13 @@ def matmul_by_weight_is_linear(op: lm.MatmulOp, build: Build) -> SSAValue | None
     return build(lm.LinearOp(op.lhs, build(lm.TransposeOp(op.rhs, [1, 0]))))
 
 
-def linear_of_reshape(op: lm.LinearOp, build: Build) -> SSAValue | None:
-    """Rows that were flattened for a matrix product are not: the reshape moves behind it."""
-    reshape = producer(op.input, lm.ReshapeOp)
-    if reshape is None or len(shape_of(op.input)) != 2 or len(shape_of(reshape.input)) < 3:
+def linear_of_matrix(op: lm.LinearOp, build: Build) -> SSAValue | None:
+    """Rows that were flattened to a matrix [M, K] are [1, M, K] again: one shape of activations."""
+    shape = shape_of(op.input)
+    if len(shape) != 2:
         return None
-    if shape_of(reshape.input)[-1] != shape_of(reshape.result)[-1]:
-        return None
-    linear = build(lm.LinearOp(reshape.input, op.weight, op.bias))
+    rows = build(lm.ReshapeOp(op.input, (1, *shape)))
+    linear = build(lm.LinearOp(rows, op.weight, op.bias))
     return build(lm.ReshapeOp(linear, shape_of(op.result)))
 
 
@@ -157,6 +156,6 @@ def slice_of_linear(op: lm.SliceOp, build: Build) -> SSAValue | None:
 LINEAR_RULES: Rules = {
     lm.AddmmOp: (addmm_is_linear,),
     lm.MatmulOp: (matmul_by_weight_is_linear,),
-    lm.LinearOp: (linear_of_reshape,),
+    lm.LinearOp: (linear_of_matrix,),
     lm.SliceOp: (slice_of_linear,),
 }

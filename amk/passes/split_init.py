@@ -90,6 +90,7 @@ class Init:
         last.erase()
         self.names = Names(set(self.results))
         self.copies: dict[SSAValue, SSAValue] = {}
+        self.layouts: dict[SSAValue, SSAValue] = {}
 
     def copy(self, value: SSAValue) -> SSAValue:
         """`value` of `@step`, computed in `@init`. It must not depend on @step's arguments."""
@@ -110,6 +111,11 @@ class Init:
 
     def copy_in_storage(self, value: SSAValue, storage: Attribute) -> SSAValue:
         """A layout of weights, rebuilt with their storage dtype."""
+        if value not in self.layouts:
+            self.layouts[value] = self._copy_in_storage(value, storage)
+        return self.layouts[value]
+
+    def _copy_in_storage(self, value: SSAValue, storage: Attribute) -> SSAValue:
         op = value.owner
         assert isinstance(op, Operation)
         if isinstance(op, lm.WeightOp):
