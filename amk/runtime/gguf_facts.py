@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from amk.errors import ImportRefused, ModelFileError
-from amk.runtime.gguf_file import GgufHeader, read_gguf_header
+from amk.runtime.gguf_file import GgufHeader, read_gguf_header, write_outline
 from amk.runtime.model_files import token_ids
 from amk.runtime.source import PROVENANCE_FIELDS
 
@@ -115,7 +115,7 @@ def derive_facts(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(architecture, str) or spec is None:
         known = ", ".join(ARCHITECTURES)
         raise ImportRefused(f"{name} is GGUF architecture {architecture!r}; known are {known}")
-    config = _hf_config(path, name)
+    config = _hf_config(path, name, outline=f"{architecture}.vocab_size" in header.metadata)
     if config["model_type"] != spec.model_type:
         raise ImportRefused(f"{name} would load as {config['model_type']}, not {architecture}")
     _check_metadata(header.metadata, architecture, spec, config, name)
@@ -127,13 +127,19 @@ def derive_facts(path: Path, name: str) -> dict[str, Any]:
     }
 
 
-def _hf_config(path: Path, name: str) -> dict[str, Any]:
-    """The config transformers gives the file, as JSON values."""
+def _hf_config(path: Path, name: str, outline: bool) -> dict[str, Any]:
+    """The config transformers gives the file, as JSON values.
+
+    With `outline` the vocabulary is left out, which is right when the file states its size."""
     from transformers import AutoConfig
 
-    with handed_to_transformers(path, name, "config") as arguments:
-        config = AutoConfig.from_pretrained(**arguments)
-        values = json.loads(config.to_json_string(use_diff=False))
+    with TemporaryDirectory(prefix="amk-gguf-") as folder:
+        if outline:
+            write_outline(path, Path(folder) / "outline.gguf")
+            path = Path(folder) / "outline.gguf"
+        with handed_to_transformers(path, name, "config") as arguments:
+            config = AutoConfig.from_pretrained(**arguments)
+    values = json.loads(config.to_json_string(use_diff=False))
     return {key: value for key, value in values.items() if key not in PROVENANCE_FIELDS}
 
 

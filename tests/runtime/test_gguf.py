@@ -273,3 +273,9 @@ def test_a_chat_template_must_be_text(tmp_path):
     path = write_gguf(tmp_path / "m.gguf", extra_keys={"tokenizer.chat_template": 5})
     with pytest.raises(ModelFileError, match="chat_template is not a string"):
         open_source(path)
+
+
+def test_the_outline_gives_the_config_of_the_whole_file():
+    from amk.runtime.gguf_facts import _hf_config
+
+    assert _hf_config(smollm2(), "m", outline=True) == _hf_config(smollm2(), "m", outline=False)
