@@ -89,9 +89,8 @@ def run_opt(words: list[str], stdin: str) -> str:
         except SystemExit as e:  # argparse leaves this way
             code = int(e.code or 0)
     if code != expected:
-        raise FileCheckFailure(
-            f"{shlex.join(words)} exits with {code}, not {expected}\n{err.getvalue()}{out.getvalue()}"
-        )
+        printed = err.getvalue() + out.getvalue()
+        raise FileCheckFailure(f"{shlex.join(words)} exits with {code}, not {expected}\n{printed}")
     return out.getvalue()
 
 
