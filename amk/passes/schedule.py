@@ -65,16 +65,6 @@ def accesses(stage: mk.StageOp) -> Access:
     return Access(frozenset(reads), frozenset(writes))
 
 
-def overlap(a: mk.BufferOp, b: mk.BufferOp) -> bool:
-    """Do two buffers share memory? Activations may, in the arena."""
-    if a is b:
-        return True
-    if a.offset is None or b.offset is None:
-        return False
-    x, y = a.offset.value.data, b.offset.value.data
-    return x < y + b.type.nbytes() and y < x + a.type.nbytes()
-
-
 def dependences(program: mk.ProgramOp) -> nx.DiGraph:
     """An edge i → j when stage j must not begin before stage i is done."""
     graph: nx.DiGraph = nx.DiGraph()
@@ -87,42 +77,46 @@ def dependences(program: mk.ProgramOp) -> nx.DiGraph:
         access = accesses(stage)
         earlier: set[int] = set()
         for buffer in access.reads:
-            for other in shared[buffer]:
+            for other in shared[buffer].overlapping:
                 earlier.update(writers.get(other, ()))
         for buffer in access.writes:
-            for other in shared[buffer]:
+            for other in shared[buffer].overlapping:
                 earlier.update(writers.get(other, ()))
                 earlier.update(readers.get(other, ()))
         graph.add_edges_from((i, j) for i in earlier)
         for buffer in access.writes:
             # Whoever comes after this write is after all that it waited for.
-            for other in shared[buffer]:
-                if covers(buffer, other):
-                    readers.pop(other, None)
-                    writers.pop(other, None)
+            for other in shared[buffer].within:
+                readers.pop(other, None)
+                writers.pop(other, None)
             writers[buffer] = [j]
         for buffer in access.reads:
             readers.setdefault(buffer, []).append(j)
     return graph
 
 
-def covers(a: mk.BufferOp, b: mk.BufferOp) -> bool:
-    """Does `a` hold every byte of `b`?"""
-    if a is b:
-        return True
-    if a.offset is None or b.offset is None:
-        return False
-    x, y = a.offset.value.data, b.offset.value.data
-    return x <= y and y + b.type.nbytes() <= x + a.type.nbytes()
+@dataclass(frozen=True)
+class Shared:
+    """The buffers that overlap one, itself included, and those that lie within it."""
+
+    overlapping: list[mk.BufferOp]
+    within: list[mk.BufferOp]
 
 
-def sharing(program: mk.ProgramOp) -> dict[mk.BufferOp, list[mk.BufferOp]]:
-    """For each buffer the buffers that overlap it, itself included."""
-    buffers = program.buffers()
-    placed = [b for b in buffers if b.offset is not None]
-    return {
-        b: [o for o in placed if overlap(b, o)] if b.offset is not None else [b] for b in buffers
+def sharing(program: mk.ProgramOp) -> dict[mk.BufferOp, Shared]:
+    """Who shares memory with each buffer. Only activations do, in the arena."""
+    span = {
+        b: (b.offset.value.data, b.offset.value.data + b.type.nbytes())
+        for b in program.buffers()
+        if b.offset is not None
     }
+    found = {b: Shared([b], [b]) for b in program.buffers()}
+    for b, (start, end) in span.items():
+        overlapping = [o for o, (x, y) in span.items() if x < end and start < y]
+        found[b] = Shared(
+            overlapping, [o for o in overlapping if start <= span[o][0] and span[o][1] <= end]
+        )
+    return found
 
 
 def set_events(program: mk.ProgramOp, graph: nx.DiGraph) -> None:
