@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amk.errors import AmkError
 from amk.runtime.cache import Cache, stable_hash
-from amk.runtime.program import INIT_PREFIX, LIBRARY, Facts, Program, save_program
+from amk.runtime.certificate import save_certificate
+from amk.runtime.program import CERTIFIED, INIT_PREFIX, LIBRARY, Facts, Program, save_program
 from amk.runtime.source import Source, as_source
 from amk.runtime.toolchain import compile_shared, cpu_identity, find_compiler
 from amk.targets import find_target
@@ -26,7 +27,7 @@ PREFILL_TOKENS = 16
 DEFAULT_MAX_SEQ = 2048
 IMPORTED_WITH = ("torch", "transformers", "xdsl")
 """Packages whose version may change what a model is imported as."""
-COMPILED_FOLDERS = ("ir", "frontend", "passes", "codegen")
+COMPILED_FOLDERS = ("ir", "frontend", "passes", "codegen", "verify")
 
 OnPass = Callable[[str, "ModuleOp", float], Any]
 
@@ -103,22 +104,27 @@ def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None 
     if on_pass is not None:
         on_pass("import", module, 0.0)
     name = "amk-decode" if tokens == 1 else "amk-prefill"
-    run_pipeline(module, f"{name}{{max-seq={options.max_seq}}}", on_pass=on_pass)
+    spec = f"{name}{{max-seq={options.max_seq}}}"
+    run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 
 
 def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None = None) -> None:
     """Compiles into `folder`: the manifest, @init, the C file and the library."""
     from amk.codegen.cpu.emit import emit_c
+    from amk.verify.certify import certify
 
     modules = [lower(source, options, n, on_pass) for n in options.tokens]
     check_weights(source, modules[0])
     inits = {init_text(m) for m in modules}
     if len(inits) != 1:
         raise AmkError("the programs of one model disagree about @init")
-    c_source, layout = emit_c([p for m in modules for p in programs_of(m)])
+    programs = [p for m in modules for p in programs_of(m)]
+    proofs = [asdict(certify(p)) for p in programs]
+    c_source, layout = emit_c(programs)
     save_program(folder, facts_of(source, options, modules[0]), layout, inits.pop(), c_source)
     shutil.copyfile(compile_shared(c_source), folder / LIBRARY)
+    save_certificate(folder, proofs, CERTIFIED)
 
 
 def check_weights(source: Source, module: ModuleOp) -> None:

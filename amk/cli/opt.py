@@ -116,7 +116,11 @@ class AmkOpt(xDSLOptMain):
             except VerifyException as e:
                 raise AmkError(f"the input is invalid: {first_line(e)}") from e
         reports = run_pipeline(
-            prog, self.args.passes, self.ctx, on_pass=self.after_pass, check=checked
+            prog,
+            self.args.passes,
+            self.ctx,
+            on_pass=self.after_pass,
+            check="each" if checked else "never",
         )
         if self.args.pass_statistics:
             for report in reports:

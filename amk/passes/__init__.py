@@ -46,11 +46,12 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "schedule": _load("amk.passes.schedule", "Schedule"),
     "split-init": _load("amk.passes.split_init", "SplitInit"),
     "split-kv": _load("amk.passes.split_kv", "SplitKv"),
+    "verify-mk": _load("amk.passes.verify_mk", "VerifyMk"),
 }
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule",
+    "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
 }
@@ -114,16 +115,18 @@ def run_pipeline(
     spec: str,
     ctx: Context | None = None,
     on_pass: Callable[[str, ModuleOp, float], None] | None = None,
-    check: bool = True,
+    check: str = "each",
 ) -> list[PassReport]:
-    """Runs the passes `spec` names on `module`, in place, verifying after each if `check`.
+    """Runs the passes `spec` names on `module`, in place.
 
-    `on_pass(name, module, seconds)` is called after a pass was verified. Raises AmkError that
+    `check` says when the module is verified: after "each" pass, at the "borders" between phases
+    (after a legality pass and after the last one), or "never". `on_pass(name, module, seconds)` is called after each pass. Raises AmkError that
     names the pass when the pass fails or leaves IR that does not verify.
     """
     ctx = context() if ctx is None else ctx
     reports: list[PassReport] = []
-    for p in parse_passes(spec):
+    passes = parse_passes(spec)
+    for p in passes:
         start = time.perf_counter()
         try:
             p.apply(ctx, module)
@@ -131,7 +134,8 @@ def run_pipeline(
             raise AmkError(f"pass {p.name}: {first_line(e)}") from e
         seconds = time.perf_counter() - start
         try:
-            if check:
+            border = p.name.startswith("legal-") or p is passes[-1]
+            if check == "each" or (check == "borders" and border):
                 verify(module)
         except VerifyException as e:
             raise AmkError(f"after pass {p.name} the module is invalid: {first_line(e)}") from e
