@@ -219,7 +219,7 @@ def binary(s: Scope, op: mk.BinaryOp) -> None:
 
 
 def scalar(s: Scope, op: mk.ScalarOp) -> None:
-    x, value = s.values[op.input], np.float32(op.value.value.data)
+    x, value = s.values[op.input], np.asarray(op.value.value.data, np.float32)
     function = BINARY[op.function.data]
     s.values[op.result] = function(value, x) if op.reverse else function(x, value)
 
@@ -234,7 +234,7 @@ def reshape(s: Scope, op: mk.ReshapeOp) -> None:
 
 
 def transpose(s: Scope, op: mk.TransposeOp) -> None:
-    perm = [int(p) for p in op.permutation.get_values()]
+    perm = mk.numbers(op.permutation)
     s.values[op.result] = np.ascontiguousarray(s.values[op.input].transpose(perm))
 
 
@@ -269,6 +269,10 @@ def attention(s: Scope, op: mk.AttentionOp) -> None:
         0 if op.window is None else op.window.value.data,
         op.scale.value.data,
         0.0 if op.softcap is None else op.softcap.value.data,
+        tuple(
+            lanes if order is None else order.lanes.data
+            for order, lanes in ((op.dot, 16), (op.total, 16), (op.mix, 1))
+        ),
     )
     for result, value in zip(op.results, found, strict=True):
         s.values[result] = value
@@ -293,8 +297,17 @@ def pick(s: Scope, op: mk.PickOp) -> None:
     s.values[op.result] = np.take_along_axis(s.values[op.values], at, -1)
 
 
-def _relu(x: Array) -> Array:
-    return np.where(x > 0, x, np.float32(0))
+def relu(x: Array) -> Array:
+    return np.where(x <= 0, np.float32(0), x)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """`b` where it is larger or NaN, else `a`: which of two zeros comes out is defined."""
+    return np.where((b > a) | np.isnan(b), b, a)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    return -maximum(-a, -b)
 
 
 UNARY: dict[str, Callable[[Array], Array]] = {
@@ -306,7 +319,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "tanh": numerics.tanh,
     "sigmoid": numerics.sigmoid,
     "silu": numerics.silu,
-    "relu": _relu,
+    "relu": relu,
     "erf": numerics.erf,
     "gelu": numerics.gelu_erf,
     "gelu_tanh": numerics.gelu_tanh,
@@ -316,8 +329,8 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "max": np.maximum,
-    "min": np.minimum,
+    "max": maximum,
+    "min": minimum,
 }
 REDUCE: dict[str, Callable[[Array, int], Array]] = {
     "sum": numerics.reduce_sum,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -75,6 +75,11 @@ UNARY_FUNCTIONS = (
 )  # fmt: skip
 BINARY_FUNCTIONS = ("add", "sub", "mul", "div", "max", "min")
 REDUCE_FUNCTIONS = ("sum", "mean", "max")
+
+
+def numbers(attribute: DenseArrayBase) -> list[int]:
+    """The numbers in an `array<i64: …>`."""
+    return [int(n) for n in cast("DenseArrayBase[IntegerType]", attribute).get_values()]
 
 
 def require(holds: bool, rule: str) -> None:
@@ -801,7 +806,7 @@ class TransposeOp(FunctionOp):
         )
 
     def verify_(self) -> None:
-        shape, perm = shape_of(self.input), [int(p) for p in self.permutation.get_values()]
+        shape, perm = shape_of(self.input), numbers(self.permutation)
         require(sorted(perm) == list(range(len(shape))), "M13: not a permutation of the axes")
         require(shape_of(self.result) == tuple(shape[p] for p in perm), "M13: permuted shape")
 
@@ -838,7 +843,7 @@ class SliceOp(FunctionOp):
     def strides(self) -> tuple[int, ...]:
         if self.steps is None:
             return (1,) * len(self.offsets)
-        return tuple(int(n) for n in self.steps.get_values())
+        return tuple(numbers(self.steps))
 
     def verify_(self) -> None:
         verify_offsets(self, self.offsets)
@@ -906,7 +911,11 @@ class AttentionOp(FunctionOp):
     `query` [S, G, D]; `keys` and `values` are cache buffers [1, Hkv, ?, D]; `head` and `index`
     are expressions: which kv head, which chunk. Row s, at position P + s, sees the rows
     [index · chunk, (index + 1) · chunk) ∩ [max(0, P + s − window + 1), P + s]. Results: `output`
-    [S, G, Dv] unnormalised, `maximum` and `sum` [S, G]; an empty range gives −inf and 0. M14."""
+    [S, G, Dv] unnormalised, `maximum` and `sum` [S, G]; an empty range gives −inf and 0.
+
+    `dot` is the order of a score's sum over D (by default 16 lanes), `total` that of `sum` over a
+    chunk's rows (16 lanes) and `mix` that of `output` (one lane); row r of a chunk is element r.
+    One chain each. M14."""
 
     name = "mk.attention"
     query = operand_def(TensorType)
@@ -917,6 +926,9 @@ class AttentionOp(FunctionOp):
     scale = prop_def(FloatAttr)
     window = opt_prop_def(IntegerAttr)
     softcap = opt_prop_def(FloatAttr)
+    dot = opt_prop_def(ReductionAttr)
+    total = opt_prop_def(ReductionAttr)
+    mix = opt_prop_def(ReductionAttr)
     output = result_def(TensorType)
     maximum = result_def(TensorType)
     sum = result_def(TensorType)
@@ -956,6 +968,8 @@ class AttentionOp(FunctionOp):
         require(k[:3] == v[:3] and k[2] == -1 and q[2] == k[3], "M14: keys and values agree")
         require(self.chunk.value.data % 16 == 0, "M14: a chunk is a multiple of 16 rows")
         require(len(self.at) == 2, "M14: at [head, chunk index]")
+        for order in (self.dot, self.total, self.mix):
+            require(order is None or order.chains.data == 1, "M14: sums of one chain")
         ok = shape_of(self.output) == (q[0], q[1], v[3]) and shape_of(self.sum) == q[:2]
         require(ok and shape_of(self.maximum) == q[:2], "M14: results [S, G, Dv], [S, G], [S, G]")
 

@@ -9,25 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xdsl.dialects.builtin import AnyFloat
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from amk.errors import AmkError
 from amk.ir import lm, mk
 from amk.ir.expr import Const, Expr, P, ceildiv, maximum, wrap
-from amk.ir.lm import product, shape_of
+from amk.ir.lm import element_of, product, shape_of
 from amk.passes.boxes import Box, broadcast_box, full, is_full, replace, sizes, unreshape
+from amk.passes.rewriting import integers, where
 
 if TYPE_CHECKING:
     from amk.passes.tile_builder import TileBuilder
 
 
+def function_of(op: lm.UnaryOp | lm.BinaryOp, known: tuple[str, ...]) -> str:
+    """The name `mk` has for the function of an elementwise op."""
+    name = op.name.removeprefix("lm.")
+    function = {"maximum": "max", "minimum": "min"}.get(name, name)
+    if function not in known:
+        raise AmkError(f"lower-lm-to-mk: {op.name} inside a stage, at {where(op)}; mk has {known}")
+    return function
+
+
 def unary(b: TileBuilder, op: lm.UnaryOp, box: Box) -> SSAValue:
-    return b.emit(mk.UnaryOp(op.name.removeprefix("lm."), b.pull(op.input, box)), box)
+    function = function_of(op, mk.UNARY_FUNCTIONS)
+    return b.emit(mk.UnaryOp(function, b.pull(op.input, box)), box)
 
 
 def binary(b: TileBuilder, op: lm.BinaryOp, box: Box) -> SSAValue:
-    name = op.name.removeprefix("lm.")
-    function = {"maximum": "max", "minimum": "min"}.get(name, name)
+    function = function_of(op, mk.BINARY_FUNCTIONS)
     x = b.pull(op.lhs, broadcast_box(op.lhs, box))
     y = b.pull(op.rhs, broadcast_box(op.rhs, box))
     return b.emit(mk.BinaryOp(function, x, y), box)
@@ -44,7 +55,7 @@ SCALAR_FUNCTIONS: dict[type[lm.ScalarOp], tuple[str, bool]] = {
 
 def scalar(b: TileBuilder, op: lm.ScalarOp, box: Box) -> SSAValue:
     x, value = b.pull(op.input, box), op.value.value.data
-    if not isinstance(op, lm.PowScalarOp):
+    if type(op) in SCALAR_FUNCTIONS:
         function, reverse = SCALAR_FUNCTIONS[type(op)]
         return b.emit(mk.ScalarOp(function, x, value, reverse), box)
     if value == 0.5:
@@ -56,6 +67,8 @@ def scalar(b: TileBuilder, op: lm.ScalarOp, box: Box) -> SSAValue:
 
 
 def cast(b: TileBuilder, op: lm.CastOp, box: Box) -> SSAValue:
+    if not isinstance(element_of(op.input), AnyFloat):
+        raise AmkError(f"lower-lm-to-mk: lm.cast of {element_of(op.input)}, at {where(op)}")
     return b.pull(op.input, box)
 
 
@@ -71,7 +84,7 @@ def expand(b: TileBuilder, op: lm.ExpandOp, box: Box) -> SSAValue:
 
 def reduce(b: TileBuilder, op: lm.ReduceOp, box: Box) -> SSAValue:
     rank = len(shape_of(op.input))
-    if [int(d) for d in op.dims.get_values()] != [rank - 1]:
+    if integers(op.dims) != [rank - 1]:
         raise AmkError(f"lower-lm-to-mk: {op.name} reduces the last axis only")
     function = {"lm.mean": "mean", "lm.sum": "sum", "lm.amax": "max"}[op.name]
     outer = box[: rank - 1]
@@ -137,7 +150,7 @@ def reshape(b: TileBuilder, op: lm.ReshapeOp, box: Box) -> SSAValue:
 
 
 def transpose(b: TileBuilder, op: lm.TransposeOp, box: Box) -> SSAValue:
-    perm = [int(p) for p in op.permutation.get_values()]
+    perm = integers(op.permutation)
     source: list[tuple[Expr, int]] = [(Const(0), 0)] * len(perm)
     for i, p in enumerate(perm):
         source[p] = box[i]

@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from amk.ir import kv, lm
 from amk.ir.lm import product, shape_of
+from amk.passes.rewriting import integers
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _through(op: Operation, operand: SSAValue, t: Tiling) -> Tiling | None:
         case lm.RopeOp():
             return t if operand is op.input and t.axis != len(shape_of(op.input)) - 1 else None
         case lm.ReduceOp():
-            dims = [int(d) for d in op.dims.get_values()]
+            dims = integers(op.dims)
             if t.axis in dims:
                 return None
             dropped = 0 if op.keepdim.value.data else sum(d < t.axis for d in dims)
@@ -94,7 +95,7 @@ def _through(op: Operation, operand: SSAValue, t: Tiling) -> Tiling | None:
         case lm.ReshapeOp():
             return through_reshape(t, shape_of(op.input), shape_of(op.result))
         case lm.TransposeOp():
-            axis = [int(p) for p in op.permutation.get_values()].index(t.axis)
+            axis = integers(op.permutation).index(t.axis)
             return Tiling(axis, t.per_index, t.granule, t.features)
         case lm.SliceOp() | lm.ConcatOp():
             return t if t.axis != op.dim.value.data else None

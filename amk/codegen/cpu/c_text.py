@@ -28,7 +28,8 @@ def c_expr(e: Expr) -> str:
 
 def literal(value: float) -> str:
     """A float literal that is exactly the f32 nearest to `value`."""
-    exact = float(np.float32(value))
+    with np.errstate(over="ignore"):
+        exact = float(np.float32(value))
     if exact != exact or exact in (float("inf"), float("-inf")):
         return {"inf": "__builtin_inff()", "-inf": "-__builtin_inff()"}.get(
             str(exact), '__builtin_nanf("")'

@@ -36,7 +36,7 @@ def matmul(e: StageEmitter, op: mk.MatmulOp) -> None:
 
 
 UNARY: dict[str, str] = {
-    "neg": "-{}",
+    "neg": "-({})",
     "abs": "amk_abs({})",
     "exp": "amk_exp({})",
     "sqrt": "amk_sqrt({})",
@@ -44,7 +44,7 @@ UNARY: dict[str, str] = {
     "tanh": "amk_tanh({})",
     "sigmoid": "amk_sigmoid({})",
     "silu": "amk_silu({})",
-    "relu": "({0} > 0.0f ? {0} : 0.0f)",
+    "relu": "({0} <= 0.0f ? 0.0f : {0})",
     "erf": "amk_erf({})",
     "gelu": "amk_gelu_erf({})",
     "gelu_tanh": "amk_gelu_tanh({})",
@@ -55,7 +55,7 @@ BINARY: dict[str, str] = {
     "mul": "{} * {}",
     "div": "{} / {}",
     "max": "amk_max({}, {})",
-    "min": "-amk_max(-{}, -{})",
+    "min": "-amk_max(-({}), -({}))",
 }
 REDUCE: dict[str, str] = {"sum": "amk_row_sum", "mean": "amk_row_mean", "max": "amk_row_max"}
 
@@ -100,7 +100,7 @@ def reshape(e: StageEmitter, op: mk.ReshapeOp) -> None:
 
 def transpose(e: StageEmitter, op: mk.TransposeOp) -> None:
     shape, strides = shape_of(op.result), contiguous(shape_of(op.input))
-    perm = [int(p) for p in op.permutation.get_values()]
+    perm = mk.numbers(op.permutation)
     moved = [p for p in perm if shape_of(op.input)[p] != 1]
     if moved == sorted(moved):
         e.names[op.result] = e.names[op.input]  # only unit axes moved

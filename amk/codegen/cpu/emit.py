@@ -16,6 +16,8 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
+from xdsl.ir import SSAValue
+
 from amk.codegen.cpu.stage import StageEmitter
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
@@ -67,7 +69,7 @@ def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
         layout.tokens.append(program.tokens.value.data)
         layout.arenas.append(program.arena.value.data if program.arena is not None else 0)
         rows: list[str] = []
-        events = {e.result: i for i, e in enumerate(program.events())}
+        events: dict[SSAValue, int] = {e.result: i for i, e in enumerate(program.events())}
         for i, stage in enumerate(program.stages()):
             emitter = StageEmitter(stage, program.tokens.value.data)
             prologue, tile, tiles, floats = emitter.emit()

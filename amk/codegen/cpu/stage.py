@@ -110,7 +110,12 @@ class StageEmitter:
         return self.take()
 
     def tiles(self, part: mk.PartOp) -> str:
-        return " * ".join(c_expr(e) for e in part.grid)
+        """The number of tiles; a negative extent counts as none."""
+        known = (e.constant for e in part.grid)
+        return " * ".join(
+            f"amk_maxl(0, {c_expr(e)})" if n is None else str(max(n, 0))
+            for e, n in zip(part.grid, known, strict=True)
+        )
 
     def body(self, block: Block) -> None:
         for op in block.ops:

@@ -1,0 +1,37 @@
+"""The emitted C, compiled and run, gives the bits of the `mk` interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.interpret.mk_bench import Bench, interpret
+from tests.interpret.mk_cases import CASES
+from tests.property.native_batch import NativeBatch, assert_same_bits
+
+
+def benches(fills) -> list[Bench]:
+    made = []
+    for arguments, fill in fills:
+        bench = Bench(**arguments)
+        fill(bench)
+        made.append(bench)
+    return made
+
+
+def check(made: list[Bench], names: list[str]) -> None:
+    """Runs all programs natively and by the interpreter, each output bit for bit."""
+    programs = [bench.program() for bench in made]
+    batch = NativeBatch(programs)
+    for number, (bench, program, name) in enumerate(zip(made, programs, names, strict=True)):
+        expected = interpret(bench, program)
+        batch.bind(number, bench.weights, bench.caches)
+        if bench.given_tokens is not None:
+            batch.buffer(number, "input", "tokens")[...] = bench.given_tokens
+        batch.launch(number, bench.past, workers=1 + number % 3)
+        for source, values in expected.items():
+            kind = "cache" if source in bench.caches else "output"
+            assert_same_bits(batch.buffer(number, kind, source), np.asarray(values), name)
+
+
+def test_every_op() -> None:
+    check(benches(CASES.values()), list(CASES))
