@@ -152,7 +152,10 @@ def weights_of(module: ModuleOp) -> Iterator[tuple[str, tuple[int, ...]]]:
 def facts_of(source: Source, options: Options, module: ModuleOp) -> Facts:
     """What is known of the programs of `source`; `module` is one of them, lowered."""
     vocab = module.attributes["amk.vocab"].value.data  # type: ignore[attr-defined]
-    return Facts(source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens)
+    return Facts(
+        source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens,
+        source.fingerprint(),
+    )  # fmt: skip
 
 
 def programs_of(module: ModuleOp) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
+from amk.runtime.certificate import check_certificate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 INIT_PREFIX = "@init/"
 MANIFEST, INIT, LIBRARY, SOURCE = "program.json", "init.mlir", "program.so", "program.c"
+CERTIFIED = (LIBRARY, MANIFEST)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Facts:
     max_seq: int
     tokens: tuple[int, ...]
     """New tokens a launch of each program takes, ascending; the first is 1."""
+    fingerprint: str = ""
+    """Of all that compiling the model depends on but its weights' values."""
 
 
 class Program:
@@ -55,6 +59,8 @@ class Program:
 
     @cached_property
     def library(self) -> ctypes.CDLL:
+        """The loaded library; AmkError when its certificate does not match it."""
+        check_certificate(self.folder, self.facts.max_seq, self.facts.tokens, CERTIFIED)
         library = ctypes.CDLL(str(self.folder / LIBRARY))
         library.amk_open.restype = ctypes.c_void_p
         library.amk_open.argtypes = [ctypes.c_int]
@@ -75,7 +81,9 @@ class Program:
         threads: int | None = None,
         capacity: int | None = None,
     ) -> Session:
-        """Binds `weights` (a Source, or arrays by state-dict key) and allocates the cache."""
+        """Binds `weights` (a Source, or arrays by state-dict key) and allocates the cache.
+
+        `capacity` is the rows it starts with: the whole of a cache that does not grow."""
         from amk.runtime.session import Session
 
         return Session(self, weights, threads, capacity)
