@@ -75,7 +75,7 @@ def rounded(model: Any, dtype: str) -> Any:
     import torch
 
     narrow = {"bf16": torch.bfloat16, "f16": torch.float16}.get(dtype)
-    model = model.float().eval()
+    model = model.to(torch.float32).eval()
     if narrow is not None:
         with torch.no_grad():
             for parameter in model.parameters():
