@@ -11,6 +11,7 @@ from transformers import models as hf
 
 from amk.errors import ImportRefused
 from amk.frontend.hf import import_model
+from amk.frontend.hooks import PastLength
 from tests import families
 
 COMMON = {**families.COMMON, "num_hidden_layers": 1}
@@ -112,6 +113,21 @@ def test_attention_that_computes_otherwise_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(modeling_llama, "eager_attention_forward", scaled_first)
     with pytest.raises(ImportRefused, match="LlamaAttention is not the arithmetic"):
         import_model(config)
+
+
+USES: dict[str, Any] = {
+    "add": lambda p: p + 1, "radd": lambda p: 1 + p, "sub": lambda p: p - 1,
+    "rsub": lambda p: 1 - p, "mul": lambda p: 2 * p, "less": lambda p: p < 1,
+    "equal": lambda p: p == 0, "bool": bool, "int": int, "float": float, "index": range,
+    "arange": torch.arange, "tensor": lambda p: torch.zeros(2) + p,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_nothing_computes_with_the_length_of_the_cache(use: str) -> None:
+    """The length at tracing time would be baked in, so each use of it must raise."""
+    with pytest.raises((ImportRefused, TypeError)):
+        USES[use](PastLength())
 
 
 def test_refused_op_names_module_and_line() -> None:
