@@ -52,7 +52,7 @@ def rewind_to_common(decoder: Decoder, held: list[int], prompt: list[int]) -> li
     limit = min(len(held), len(prompt) - 1)
     while same < limit and held[same] == prompt[same]:
         same += 1
-    decoder.rewind(same)
+    decoder.truncate(same)
     return prompt[same:]
 
 

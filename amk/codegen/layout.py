@@ -15,6 +15,8 @@ class Slot:
     dtype: str
     program: int  # −1 for what programs share
     offset: int  # in the program's arena, −1 outside it
+    policy: str = ""  # of a cache: how its memory grows
+    window: int = 0  # of a ring: rows a position sees
 
 
 @dataclass

@@ -63,6 +63,7 @@ from xdsl.traits import IsTerminator, NoTerminator, Pure, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from amk.ir.expr import Const, Expr, Exprs, ExprsAttr, exprs
+from amk.ir.kv import POLICIES
 from amk.ir.lm import broadcast_shapes, integer, ints, product, real, shape_of, tensor
 
 KINDS = ("weight", "activation", "cache", "input", "output", "constant")
@@ -254,13 +255,19 @@ class ProgramOp(MkOp):
 class BufferOp(MkOp):
     """An array of a kind. `source` is a weight's key, a cache's or an input's name. After
     `plan-buffers` an activation has a byte `offset` in the arena and a `lifetime`
-    [first, last], the stages that write and last read it. M5."""
+    [first, last], the stages that write and last read it.
+
+    A cache has a growth `policy`, "static" unless given. The open axis of a "ring" is closed: it
+    has a fixed number of rows, the row of position j is j modulo that, and a position sees the
+    last `window` of them. M5."""
 
     name = "mk.buffer"
     kind = prop_def(StringAttr)
     source = prop_def(StringAttr)
     offset = opt_prop_def(IntegerAttr)
     lifetime = opt_prop_def(DenseArrayBase)
+    policy = opt_prop_def(StringAttr)
+    window = opt_prop_def(IntegerAttr)
     result = result_def(BufferType)
     assembly_format: ClassVar[str] = "$kind $source attr-dict `:` type($result)"
 
@@ -275,10 +282,22 @@ class BufferOp(MkOp):
         assert isinstance(self.result.type, BufferType)
         return self.result.type
 
+    @property
+    def growth(self) -> str:
+        """The policy of a cache, "" for any other buffer."""
+        default = "static" if self.kind.data == "cache" else ""
+        return default if self.policy is None else self.policy.data
+
     def verify_(self) -> None:
         require(self.kind.data in KINDS, f"M5: kind {self.kind.data!r}; known: {KINDS}")
         is_open = -1 in self.type.get_shape()
-        require(is_open == (self.kind.data == "cache"), "M5: a cache, and only it, is open")
+        grows = self.growth not in ("", "ring")
+        require(is_open == grows, "M5: a cache that is no ring, and only it, is open")
+        given = self.policy is not None
+        require(not given or self.kind.data == "cache", "M5: only a cache has a policy")
+        require(not given or self.growth in POLICIES, f"M5: policy; known: {POLICIES}")
+        ring = self.growth == "ring"
+        require(ring == (self.window is not None), "M5: a ring, and only it, has a window")
         if self.offset is not None:
             require(self.kind.data == "activation", "M5: only activations live in the arena")
             require(self.offset.value.data >= 0, "M5: an offset is not negative")

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
+from amk.errors import AmkError
+from amk.runtime import state_file
+from amk.runtime.kv_state import KvState
 from amk.runtime.program import Facts
+from amk.runtime.state_file import State
 
 
 class Decoder(ABC):
     """One sequence being decoded.
 
-    `length` positions are in the cache. `step` and `prefill` run launches and return logits,
-    float32, the caller's to keep. Not for two threads at once; any number of decoders may live
-    in a process. `close`, or leaving a `with` block, frees what it holds.
+    `length` positions are in the cache, of the tokens `tokens`. `step` and `prefill` run launches
+    and return logits, float32, the caller's to keep. Not for two threads at once; any number of
+    decoders may live in a process. `close`, or leaving a `with` block, frees what it holds.
+
+    A backend whose caches lie in this process gives their `cache`; it grows between launches.
     """
 
-    def __init__(self, facts: Facts):
+    def __init__(self, facts: Facts, cache: KvState | None = None):
         self.facts = facts
         self.vocab = facts.vocab
-        self.max_seq = facts.max_seq
-        self.length = 0
+        self.cache = cache
+        self.max_seq = facts.max_seq if cache is None else cache.limit
+        self.tokens: list[int] = []
         self.latencies_us: list[float] = []
         """Wall time of each launch since the last `reset`, microseconds."""
 
@@ -32,11 +41,26 @@ class Decoder(ABC):
         """One launch of program `number` at `length`; logits [tokens, vocab], valid until the
         next."""
 
+    def _moved(self) -> None:  # noqa: B027
+        """Called when arrays of the cache moved: the next launch must find them."""
+
+    def _weights(self) -> Mapping[str, np.ndarray]:
+        """The model's own weights as they are bound, in a carrying dtype."""
+        return {}
+
     def close(self) -> None:
         """Frees what the decoder holds. A closed one refuses to step."""
+        if self.cache is not None and not self._closed:
+            self.cache.release()
         self._closed = True
 
     _closed = False
+    _fed = False
+
+    @property
+    def length(self) -> int:
+        """Positions in the cache."""
+        return len(self.tokens)
 
     @property
     def launches(self) -> int:
@@ -71,15 +95,75 @@ class Decoder(ABC):
             yield token
 
     def reset(self) -> None:
-        """Back to an empty cache."""
-        self.rewind(0)
+        """Back to a decoder that was never fed, with the memory it has."""
+        self.tokens = []
+        self._fed = False
         self.latencies_us = []
+        if self.cache is not None:
+            self.cache.reset()
 
-    def rewind(self, length: int) -> None:
-        """Forgets the positions from `length` on; ValueError for more than there are."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot rewind {self.length} positions to {length}")
-        self.length = length
+    def truncate(self, length: int) -> None:
+        """Forgets the positions from `length` on: moves the length and nothing else.
+
+        ValueError for more positions than there are, or when a ring no longer holds what the
+        position at `length` would read. No effect on a decoder that was never fed."""
+        if length < 0:
+            raise ValueError(f"cannot truncate to {length} positions")
+        if not self._fed:
+            return
+        if length > self.length:
+            raise ValueError(f"cannot truncate {self.length} positions to {length}")
+        if self.cache is not None:
+            self.cache.check_truncate(length)
+        del self.tokens[length:]
+
+    # ---- state ----
+
+    def save(self, path: str | Path) -> None:
+        """Writes the live rows of the cache and the tokens they belong to, as safetensors.
+
+        AmkError when nothing was decoded yet or the file cannot be written."""
+        cache = self._open_cache("save")
+        if not self._fed:
+            name = next(iter(cache.specs), "")
+            raise AmkError(f"save: cache {name!r} was never written: decode something first")
+        rows = {name: cache.rows(name, self.length) for name in cache.specs}
+        dtypes = {name: spec.dtype for name, spec in cache.specs.items()}
+        state_file.write_state(Path(path), State(self.tokens, rows, self._identity()), dtypes)
+
+    def load(self, path: str | Path) -> None:
+        """Takes over a state that `save` wrote, in place of its own.
+
+        ModelFileError, before anything is changed, when the file is damaged or belongs to another
+        model, dtype or layout, or does not fit `max_seq`."""
+        cache = self._open_cache("load")
+        state = state_file.read_state(Path(path))
+        state_file.check_facts(Path(path), state.facts, self._identity())
+        cache.check_rows(state.rows, len(state.tokens))
+        cache.seat(state.rows, len(state.tokens))
+        self.tokens = state.tokens
+        self._fed = True
+        self._moved()
+
+    def fork(self) -> Self:
+        """An independent decoder that continues from here. The two share the cache until one of
+        them is fed. AmkError where the backend has none."""
+        raise AmkError(f"{type(self).__name__} cannot be forked")
+
+    def _open_cache(self, what: str) -> KvState:
+        if self._closed:
+            raise ValueError("the session is closed")
+        if self.cache is None:
+            raise AmkError(f"{what}: the cache of this backend is not in this process's memory")
+        return self.cache
+
+    def _identity(self) -> dict[str, str]:
+        return {
+            "model": self.facts.model,
+            "program": self.facts.fingerprint,
+            "dtype": self.facts.dtype,
+            "weights": state_file.sample_hash(self._weights()),
+        }
 
     def _chunks(self, tokens: Sequence[int]) -> Iterator[np.ndarray]:
         """Launches over `tokens`; the logits [chunk, vocab] of each, valid until the next."""
@@ -107,9 +191,12 @@ class Decoder(ABC):
 
     def _launch(self, number: int, tokens: Sequence[int]) -> np.ndarray:
         start = time.perf_counter_ns()
+        if self.cache is not None and self.cache.reserve(self.length, len(tokens)):
+            self._moved()
+        self._fed = True
         rows = self._run(number, tokens)
         self.latencies_us.append((time.perf_counter_ns() - start) / 1e3)
-        self.length += len(tokens)
+        self.tokens += [int(t) for t in tokens]
         return rows
 
     def __enter__(self):

@@ -16,6 +16,7 @@ from amk.ir import mk
 from amk.ir.lm import WeightOp, element_of
 from amk.runtime.backends import Settings
 from amk.runtime.decoder import Decoder
+from amk.runtime.kv_state import CacheSpec, KvState
 from amk.runtime.program import INIT_PREFIX, Facts
 from amk.runtime.source import Source
 
@@ -29,14 +30,29 @@ class Interpreter(Decoder):
         programs: Sequence[mk.ProgramOp],
         weights: dict[str, np.ndarray],
     ):
-        super().__init__(facts)
+        super().__init__(facts, KvState(cache_specs(programs[0]), facts.max_seq, unwritten))
+        assert self.cache is not None
         self.threads = 1
-        caches = {
-            b.source.data: np.full(_rows(b.type.get_shape(), facts.max_seq), np.nan, np.float32)
-            for b in programs[0].buffers()
-            if b.kind.data == "cache"
-        }
-        self._machines = [Machine(program, weights, caches) for program in programs]
+        self._programs, self._bound = programs, weights
+        self._machines = [Machine(program, weights, self.cache.arrays) for program in programs]
+
+    def _moved(self) -> None:
+        assert self.cache is not None
+        for machine in self._machines:
+            for buffer in machine.memory:
+                if buffer.kind.data == "cache":
+                    machine.memory[buffer] = self.cache.arrays[buffer.source.data]
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return {k: v for k, v in self._bound.items() if not k.startswith(INIT_PREFIX)}
+
+    def fork(self) -> Interpreter:
+        child = Interpreter(self.facts, self._programs, self._bound)
+        child.cache = self._open_cache("fork").fork()
+        child._moved()
+        child.tokens = list(self.tokens)
+        child._fed = self._fed
+        return child
 
     def _run(self, number: int, tokens: Sequence[int]) -> np.ndarray:
         machine = self._machines[number]
@@ -77,5 +93,19 @@ def as_float32(value: np.ndarray, element: Attribute) -> np.ndarray:
     return round_to(value.astype(np.float32), element)
 
 
-def _rows(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    return tuple(rows if extent == -1 else extent for extent in shape)
+def cache_specs(program: mk.ProgramOp) -> list[CacheSpec]:
+    """The caches of a program; their sequence axis is 2, as attention wants it."""
+    return [
+        CacheSpec(
+            b.source.data, shape, shape.index(-1) if -1 in shape else 2, str(b.type.element_type),
+            b.growth, 0 if b.window is None else b.window.value.data,
+        )
+        for b in program.buffers()
+        if b.kind.data == "cache" and (shape := b.type.get_shape())
+    ]  # fmt: skip
+
+
+def unwritten(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Memory of the interpreter, f32 whatever is stored: NaN, so that a read of a row that was
+    never written shows."""
+    return np.full(shape, np.nan, np.float32)

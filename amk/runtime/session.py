@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from amk.codegen.layout import Slot
 from amk.errors import AmkError
 from amk.runtime.bind import bind_weights
 from amk.runtime.decoder import Decoder
-from amk.runtime.packed import huge_array
-from amk.runtime.program import Program
+from amk.runtime.kv_state import CacheSpec, KvState
+from amk.runtime.packed import HUGE_PAGE, huge_array
+from amk.runtime.program import INIT_PREFIX, Program
 from amk.runtime.source import Source
 from amk.runtime.weights import carrier
 
@@ -26,7 +28,8 @@ ERRORS = {
 
 class Session(Decoder):
     """A decoder that runs a compiled program on `threads` workers (default: one a CPU this
-    process may use). `capacity` is the cache's rows, `max_seq` unless given."""
+    process may use). `capacity` is the cache's rows to start with: all that a cache which does
+    not grow will have."""
 
     def __init__(
         self,
@@ -35,21 +38,33 @@ class Session(Decoder):
         threads: int | None = None,
         capacity: int | None = None,
     ):
-        super().__init__(program.facts)
+        longest = program.facts.max_seq
+        if capacity is not None and not 1 <= capacity <= longest:
+            raise ValueError(f"capacity {capacity} is not between 1 and max_seq {longest}")
+        cache = KvState(cache_specs(program), longest, allocate, capacity)
+        self._start(program, bind_weights(program, weights), cache, threads)
+
+    def _start(
+        self,
+        program: Program,
+        weights: dict[Slot, np.ndarray],
+        cache: KvState,
+        threads: int | None,
+    ) -> None:
+        super().__init__(program.facts, cache)
         self.program = program
         self.threads = threads or len(os.sched_getaffinity(0))
-        rows = capacity or self.max_seq
-        if not 1 <= rows <= self.max_seq:
-            raise ValueError(f"capacity {rows} is not between 1 and max_seq {self.max_seq}")
-        self.max_seq = rows
-        self._arrays = bind_weights(program, weights)
-        self._capacity = np.full(len(program.layout.slots), rows, np.int64)
+        self._bound = weights
+        self._arrays: dict[Slot, np.ndarray] = {}
+        self._capacity = np.zeros(len(program.layout.slots), np.int64)
         self._arenas = [huge_array(max(n, 64)) for n in program.layout.arenas]
         self._pointers = np.zeros(len(program.layout.slots), np.int64)
-        self._tokens: list[np.ndarray] = [np.zeros(0, np.int64)] * len(self.facts.tokens)
+        self._inputs: list[np.ndarray] = [np.zeros(0, np.int64)] * len(self.facts.tokens)
         self._logits: list[np.ndarray] = [np.zeros(0, np.float32)] * len(self.facts.tokens)
         for i, slot in enumerate(program.layout.slots):
-            self._pointers[i] = self._place(slot, rows)
+            if slot.kind != "cache":
+                self._pointers[i] = self._place(slot)
+        self._moved()
         self._library = program.library
         self._pool: int | None = self._library.amk_open(self.threads)
         if not self._pool:
@@ -57,33 +72,50 @@ class Session(Decoder):
         self._table = self._pointers.ctypes.data
         self._rows = self._capacity.ctypes.data
 
-    def _place(self, slot: Slot, rows: int) -> int:
-        """Memory for one slot; returns its address."""
+    def _place(self, slot: Slot) -> int:
+        """Memory for one slot that is no cache; returns its address."""
         if slot.kind == "activation":
             return self._arenas[slot.program].ctypes.data + slot.offset
         if slot.kind == "weight":
-            return self._arrays[slot].ctypes.data
-        shape = tuple(rows if d == -1 else d for d in slot.shape)
+            return self._bound[slot].ctypes.data
         kind = np.dtype(np.int64) if slot.dtype == "i64" else carrier(slot.dtype)
-        nbytes = int(np.prod(shape)) * kind.itemsize
-        array = huge_array(nbytes).view(kind).reshape(shape)
-        self._arrays[slot] = array
+        array = self._arrays[slot] = allocate(slot.shape, kind)
         if slot.kind == "input":
-            self._tokens[slot.program] = array
+            self._inputs[slot.program] = array
         elif slot.source == "logits":
             self._logits[slot.program] = array
         return array.ctypes.data
 
+    def _moved(self) -> None:
+        assert self.cache is not None
+        for i, slot in enumerate(self.program.layout.slots):
+            if slot.kind == "cache":
+                self._pointers[i] = self.cache.arrays[slot.source].ctypes.data
+                self._capacity[i] = self.cache.capacity(slot.source)
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return {s.source: a for s, a in self._bound.items() if not s.source.startswith(INIT_PREFIX)}
+
     def _run(self, number: int, tokens: Sequence[int]) -> np.ndarray:
-        self._tokens[number][0, :] = tokens
+        self._inputs[number][0, :] = tokens
         error = self._library.amk_launch(self._pool, number, self.length, self._table, self._rows)
         if error:
             raise AmkError(f"launch failed: {ERRORS.get(error, f'error {error}')}")
         return self._logits[number][0]
 
+    def fork(self) -> Self:
+        """An independent session that continues from here, with workers of its own. The two share
+        weights, and the cache until one of them is fed."""
+        cache = self._open_cache("fork").fork()
+        child = type(self).__new__(type(self))
+        child._start(self.program, self._bound, cache, self.threads)
+        child.tokens = list(self.tokens)
+        child._fed = self._fed
+        return child
+
     def cache_bytes(self) -> int:
         """Bytes allocated for the cache."""
-        return sum(a.nbytes for s, a in self._arrays.items() if s.kind == "cache")
+        return 0 if self.cache is None else self.cache.nbytes
 
     def close(self) -> None:
         """Stops the workers and lets the memory go."""
@@ -93,4 +125,26 @@ class Session(Decoder):
             self._pool = None
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "cache"):
+            self.close()
+
+
+def cache_specs(program: Program) -> list[CacheSpec]:
+    """The caches of a compiled program; their sequence axis is 2, as attention wants it."""
+    return [
+        CacheSpec(s.source, s.shape, s.shape.index(-1) if -1 in s.shape else 2, s.dtype, s.policy,
+                  s.window)
+        for s in program.layout.slots
+        if s.kind == "cache"
+    ]  # fmt: skip
+
+
+def allocate(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Memory on a cache line, in huge pages from the size of one on: a small array that had one to
+    itself would keep all of it resident."""
+    nbytes = int(np.prod(shape)) * kind.itemsize
+    if nbytes >= HUGE_PAGE:
+        return huge_array(nbytes).view(kind).reshape(shape)
+    memory = np.zeros(nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + nbytes].view(kind).reshape(shape)

@@ -47,6 +47,8 @@ def slot_of(buffer: mk.BufferOp, program: int) -> Slot:
         str(buffer.type.element_type),
         -1 if shared else program,
         -1 if buffer.offset is None else buffer.offset.value.data,
+        buffer.growth,
+        0 if buffer.window is None else buffer.window.value.data,
     )
 
 

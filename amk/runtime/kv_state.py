@@ -1,0 +1,249 @@
+"""The KV cache of one decoder between launches: memory, growth, and sharing with forks.
+
+A kernel takes each cache's address and capacity at every launch, so a cache may move between two
+launches and nothing is compiled again. What a launch at past length P with S tokens may assume,
+rows [0, P) written and capacity ≥ P + S, is what `reserve(P, S)` sees to.
+
+Policies (`amk.ir.kv.POLICIES`): `static` is allocated once; `doubling` grows to
+max(2 · capacity, P + S), clamped to `max_seq`, so n tokens copy O(n) rows in O(log n) moves;
+`ring` holds the last `rows` rows in slot j mod rows and never grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from amk.errors import AmkError, ModelFileError
+from amk.runtime.weights import carrier, convert
+
+Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+"""An array of a shape and a carrying dtype, contiguous; what it holds does not matter."""
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """One cache of a program.
+
+    `shape` holds −1 at `axis`, the sequence axis, and the slots there for a ring. `dtype` is the
+    tag of the storage dtype. A row of a ring is read by the next `window` − 1 positions.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axis: int
+    dtype: str
+    policy: str = "static"
+    window: int = 0
+
+    @property
+    def slots(self) -> int | None:
+        """Rows of a ring, None for a cache that holds them all."""
+        return self.shape[self.axis] if self.policy == "ring" else None
+
+    def at(self, rows: int) -> tuple[int, ...]:
+        """The shape with so many rows."""
+        return (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
+
+    def first_read(self, length: int) -> int:
+        """The first row that a launch at past length `length` may read."""
+        return 0 if self.policy != "ring" else max(0, length - self.window + 1)
+
+
+@dataclass
+class Sharers:
+    """How many states use the same arrays."""
+
+    count: int = 1
+
+
+class KvState:
+    """The caches of one sequence.
+
+    `rows` is the capacity to start with: for `static` caches `max_seq` unless given, for
+    `doubling` ones 0. `reallocations` counts moves into a larger array, `bytes_copied` the live
+    bytes of all moves.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[CacheSpec],
+        max_seq: int,
+        allocate: Allocate,
+        rows: int | None = None,
+    ):
+        self.specs = {spec.name: spec for spec in specs}
+        self.max_seq = max_seq
+        self.reallocations = 0
+        self.bytes_copied = 0
+        self.written = 0
+        """Positions below which a row may have been written since the cache was last empty."""
+        self._allocate = allocate
+        self._sharers = Sharers()
+        start = {"static": max_seq if rows is None else rows, "doubling": rows or 0}
+        self.arrays = {
+            s.name: self._new(s, start[s.policy] if s.slots is None else s.slots) for s in specs
+        }
+
+    def _new(self, spec: CacheSpec, rows: int) -> np.ndarray:
+        return self._allocate(spec.at(rows), carrier(spec.dtype))
+
+    def capacity(self, name: str) -> int:
+        """Rows a cache has room for."""
+        return self.arrays[name].shape[self.specs[name].axis]
+
+    @property
+    def limit(self) -> int:
+        """The longest sequence the caches can come to hold."""
+        fixed = [self.capacity(s.name) for s in self.specs.values() if s.policy == "static"]
+        return min([self.max_seq, *fixed])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(a.nbytes for a in self.arrays.values())
+
+    # ---- growth ----
+
+    def reserve(self, length: int, new: int) -> bool:
+        """Makes room for rows [length, length + new) and memory of its own for a state that shares
+        some; True when an array moved. The rows before `length` keep their bits."""
+        own = self._leave_sharers() if new else True
+        moved = False
+        for spec in self.specs.values():
+            now = self.capacity(spec.name)
+            rows = self._grown(spec, now, length + new)
+            if own and rows == now:
+                continue
+            self._move(spec, rows, length)
+            self.reallocations += rows > now
+            moved = True
+        self.written = max(self.written, length + new)
+        return moved
+
+    def _grown(self, spec: CacheSpec, capacity: int, needed: int) -> int:
+        if spec.slots is not None or needed <= capacity:
+            return capacity
+        if spec.policy == "static" or needed > self.max_seq:
+            raise AmkError(f"cache {spec.name!r}: {needed} rows exceed its capacity {capacity}")
+        return min(max(2 * capacity, needed), self.max_seq)
+
+    def _move(self, spec: CacheSpec, rows: int, length: int) -> None:
+        old = self.arrays[spec.name]
+        live = slice(0, length if spec.slots is None else None)
+        at = (slice(None),) * spec.axis
+        array = self._new(spec, rows)
+        array[(*at, live)] = old[(*at, live)]
+        self.bytes_copied += old[(*at, live)].nbytes
+        self.arrays[spec.name] = array
+
+    # ---- sharing ----
+
+    def fork(self) -> KvState:
+        """Another state over the same memory; whichever is written to first takes a copy."""
+        child = KvState.__new__(KvState)
+        child.__dict__.update(self.__dict__)
+        child.arrays = dict(self.arrays)
+        child.reallocations = child.bytes_copied = 0
+        self._sharers.count += 1
+        return child
+
+    def _leave_sharers(self) -> bool:
+        """Is the memory this state's alone? If not, it is about to be."""
+        if self._sharers.count == 1:
+            return True
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """Gives this state's share of the memory up."""
+        self._sharers.count -= 1
+        self._sharers = Sharers()
+
+    # ---- truncation ----
+
+    def check_truncate(self, length: int) -> None:
+        """ValueError when a ring has written over rows that position `length` would read."""
+        for spec in self.specs.values():
+            if spec.slots is None or length == 0:
+                continue
+            first, kept = spec.first_read(length), self.written - spec.slots
+            if first < kept:
+                raise ValueError(
+                    f"cannot truncate to {length}: cache {spec.name!r} is a ring of {spec.slots} "
+                    f"rows and holds none before {kept}; reset, or load a saved state"
+                )
+
+    def reset(self) -> None:
+        """No row counts as written any more; the memory stays."""
+        self.written = 0
+
+    # ---- rows in and out ----
+
+    def rows(self, name: str, length: int) -> np.ndarray:
+        """A copy of the live rows of a cache at past length `length`, in order of position: all,
+        or for a ring the last that it still holds."""
+        spec = self.specs[name]
+        slots = self.live_slots(spec, length)
+        return stored(np.take(self.arrays[name], slots, axis=spec.axis), spec.dtype)
+
+    def live_slots(self, spec: CacheSpec, length: int) -> np.ndarray:
+        """Where those rows lie."""
+        if spec.slots is None:
+            return np.arange(length)
+        first = max(0, max(self.written, length) - spec.slots)
+        return np.arange(min(first, length), length) % spec.slots
+
+    def check_rows(self, rows: Mapping[str, np.ndarray], length: int) -> None:
+        """ModelFileError unless `rows` are those of these caches at past length `length`."""
+        if unknown := sorted(rows.keys() ^ self.specs.keys()):
+            raise ModelFileError(f"cache {unknown[0]!r} is not in both state and program")
+        if length > self.limit:
+            raise ModelFileError(f"{length} positions exceed the {self.limit} there is room for")
+        for name, spec in self.specs.items():
+            shape = rows[name].shape
+            count = shape[spec.axis] if len(shape) == len(spec.shape) else -1
+            needed = length - spec.first_read(length)
+            most = length if spec.slots is None else min(length, spec.slots)
+            if shape != spec.at(count) or not needed <= count <= most:
+                raise ModelFileError(
+                    f"cache {name!r} is {list(shape)} in the state, "
+                    f"{list(spec.at(most))} in the program"
+                )
+            if rows[name].dtype != carrier(spec.dtype):
+                raise ModelFileError(f"cache {name!r} is not {spec.dtype} in the state")
+
+    def seat(self, rows: Mapping[str, np.ndarray], length: int) -> None:
+        """Takes over rows that `check_rows` accepted. A growing cache has exactly their capacity
+        then, so the next append moves it."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, spec in self.specs.items():
+            count = rows[name].shape[spec.axis]
+            capacity = count if spec.policy == "doubling" else self.capacity(name)
+            array = self._new(spec, capacity)
+            slots = np.arange(length - count, length) % max(spec.slots or capacity, 1)
+            array[(*(slice(None),) * spec.axis, slots)] = held(rows[name], spec.dtype, array)
+            arrays[name] = array
+        self.release()
+        self.arrays = arrays
+        self.written = length
+
+
+def stored(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows as they are stored; an interpreter holds the values of any dtype as float32."""
+    if rows.dtype == carrier(dtype):
+        return rows
+    out = np.empty(rows.shape, carrier(dtype))
+    convert(rows, "f32", out, dtype)
+    return out
+
+
+def held(rows: np.ndarray, dtype: str, like: np.ndarray) -> np.ndarray:
+    """The inverse of `stored`, for an array that holds what `like` does."""
+    if like.dtype == rows.dtype:
+        return rows
+    out = np.empty(rows.shape, np.float32)
+    convert(np.ascontiguousarray(rows), dtype, out, "f32")
+    return out
