@@ -12,6 +12,8 @@ from torch import Tensor
 from xdsl.dialects.builtin import ModuleOp
 
 from amk.interpreters.init_numpy import evaluate_init
+from amk.interpreters.lm import empty_caches as empty_lm_caches
+from amk.interpreters.lm import evaluate, function_named
 from amk.interpreters.mk import Machine
 from amk.interpreters.numerics import from_bf16_bits
 from amk.ir import mk
@@ -19,7 +21,7 @@ from amk.passes import run_pipeline
 from amk.runtime.program import INIT_PREFIX
 from tests.property.build_decoder import build
 from tests.property.generate import MAX_SEQ, DecoderSpec
-from tests.property.running import as_array
+from tests.property.running import LAUNCHES, as_array, with_init
 
 LM = "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv{{chunk={chunk}}},legal-lm"
 Array = np.ndarray
@@ -124,3 +126,18 @@ def random_tokens(spec: DecoderSpec, launches: int, seed: int = 0) -> list[list[
         torch.randint(0, spec.vocab, (1, spec.tokens), generator=random)[0].tolist()
         for _ in range(launches)
     ]
+
+
+def launches(module: ModuleOp, weights: Mapping[str, Tensor], spec: DecoderSpec) -> list[Tensor]:
+    """Every result of @step of a few launches by the `lm` interpreter, caches last."""
+    step = function_named(module, "step")
+    everything = with_init(module, weights)
+    caches = empty_lm_caches(module)
+    found: list[Tensor] = []
+    for i, tokens in enumerate(random_tokens(spec, LAUNCHES)):
+        arguments = [torch.tensor([tokens]), i * spec.tokens, *caches]
+        results = evaluate(step, arguments, everything)
+        count = len(results) - len(caches)
+        found += results[:count]
+        caches = results[count:]
+    return found + caches

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.interpret.mk_bench import Bench, interpret
 from tests.interpret.mk_cases import CASES
 from tests.property.native_batch import NativeBatch, assert_same_bits
+from tests.property.stages import StageMaker
 
 
 def benches(fills) -> list[Bench]:
@@ -35,3 +37,18 @@ def check(made: list[Bench], names: list[str]) -> None:
 
 def test_every_op() -> None:
     check(benches(CASES.values()), list(CASES))
+
+
+def random_stages(first: int, count: int) -> None:
+    seeds = range(first, first + count)
+    check([StageMaker(seed).make() for seed in seeds], [f"seed {seed}" for seed in seeds])
+
+
+def test_random_stages() -> None:
+    random_stages(0, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(10))
+def test_more_random_stages(batch: int) -> None:
+    random_stages(1000 * (batch + 1), 300)
