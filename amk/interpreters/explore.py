@@ -1,0 +1,278 @@
+"""The oracle: launches of an `mk` program over many interleavings, on shadow memory.
+
+It knows nothing of the rules `verify-mk` proves; it only runs programs and watches. Steps are
+taking a tile, entering a stage (its waits, then its prologue), and running a tile (its waits, its
+body, its signals). `explore` tries every order of steps that differs in who took which tile or in
+which signals a wait saw (sleep sets leave out the others); `sample` tries sequential, adversarial
+and random ones.
+
+The adversary gives every tile to a worker of its own, so that nothing but events orders memory,
+and fills rings as far ahead as they allow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from amk.interpreters.mk_order import Counters, Group, Tile, tiles_of
+from amk.interpreters.shadow import Fault, Shadow
+from amk.ir import mk
+from amk.ir.lm import shape_of
+
+Key = tuple[str, object]
+Choose = Callable[[Sequence[int], "Launch"], int]
+
+
+@dataclass(eq=False)
+class Ring:
+    """One worker's ring: how many pieces it has consumed of how many its list has."""
+
+    slots: int
+    ahead: int
+    total: int
+    used: int = 0
+
+
+class Launch:
+    """One launch, a step at a time. `enabled` lists the workers that can take a step."""
+
+    def __init__(
+        self, program: mk.ProgramOp, past: int, workers: int, counters: Counters | None = None
+    ):
+        self.program = program
+        self.past = past
+        self.static = program.static_workers is not None
+        self.workers = program.static_workers or workers
+        self.shadow = Shadow(program, past, self.workers)
+        self.lists = [tiles_of(stage, past) for stage in program.stages()]
+        tiles = [tile for tiles in self.lists for tile in tiles]
+        self.counters = Counters(program) if counters is None else counters
+        self.counters.begin(past, tiles)
+        self.released: dict[Group, object] = {}
+        self.queue = list(reversed(tiles))
+        self.own: list[list[Tile]] = [[] for _ in range(self.workers)]
+        if self.static:
+            for tile in self.queue:
+                self.own[tile.worker(self.workers)].append(tile)
+        self.tile: list[Tile | None] = [None] * self.workers
+        self.stage: list[mk.StageOp | None] = [None] * self.workers
+        self.rings: dict[tuple[int, SSAValue], Ring] = {}
+        if self.static:
+            self.open_rings()
+
+    # ---- steps ----
+
+    def next_keys(self, worker: int) -> frozenset[Key] | None:
+        """What a worker's next step shares with other workers: the ticket, or groups it waits for
+        or counts towards. None when it has no step."""
+        tile = self.tile[worker]
+        if tile is None:
+            left = self.own[worker] if self.static else self.queue
+            if not left:
+                return None
+            return frozenset() if self.static else frozenset([("ticket", 0)])
+        if self.stage[worker] is not tile.stage:
+            return frozenset(("group", g) for g in self.stage_groups(tile.stage))
+        return frozenset(("group", g) for g in (*tile.waits(), *tile.signals()))
+
+    def stage_groups(self, stage: mk.StageOp) -> list[Group]:
+        return [(e, g) for e in stage.waits for g in range(self.counters.groups[e])]
+
+    def enabled(self) -> list[int]:
+        found: list[int] = []
+        for worker in range(self.workers):
+            tile = self.tile[worker]
+            if tile is None:
+                ready = bool(self.own[worker] if self.static else self.queue)
+            elif self.stage[worker] is not tile.stage:
+                ready = all(self.met(g) for g in self.stage_groups(tile.stage))
+            else:
+                ready = all(self.met(g) for g in tile.waits())
+            if ready:
+                found.append(worker)
+        return found
+
+    def met(self, group: Group) -> bool:
+        return group not in self.counters.targets or self.counters.complete(group)
+
+    def step(self, worker: int) -> None:
+        tile = self.tile[worker]
+        if tile is None:
+            self.tile[worker] = (self.own[worker] if self.static else self.queue).pop()
+            return
+        self.shadow.tick(worker)
+        if self.stage[worker] is not tile.stage:
+            self.acquire(worker, self.stage_groups(tile.stage))
+            self.stage[worker] = tile.stage
+            for op in tile.stage.prologue.block.ops:
+                self.shadow.run(worker, op, {"P": self.past})
+            return
+        self.acquire(worker, list(tile.waits()))
+        for op in tile.part.body.block.ops:
+            self.shadow.run(worker, op, tile.env)
+            if isinstance(op, mk.MatmulOp) and op.stream is not None and self.static:
+                self.consume(worker, op)
+        for group in tile.signals():
+            if group not in self.counters.targets:
+                self.shadow.fault("group", f"a signal of group {group[1]}, which is not there")
+            clock = self.shadow.release(worker)
+            before = self.released.get(group)
+            self.released[group] = clock if before is None else clock.clip(min=before)  # type: ignore[arg-type]
+        self.counters.finish(tile)
+        self.tile[worker] = None
+
+    def acquire(self, worker: int, groups: list[Group]) -> None:
+        for group in groups:
+            if group not in self.counters.targets:
+                self.shadow.fault("group", f"a wait for group {group[1]}, which is not there")
+            released = self.released.get(group)
+            if released is not None:
+                self.shadow.acquire(worker, released)  # type: ignore[arg-type]
+
+    def finish(self) -> list[Fault]:
+        """Faults of a launch in which no worker can take a step any more."""
+        if any(t is not None for t in self.tile) or (self.queue and not self.static):
+            self.shadow.fault("hang", f"every worker waits at P = {self.past}")
+            return self.shadow.faults
+        if self.static and any(self.own):
+            self.shadow.fault("hang", f"every worker waits at P = {self.past}")
+            return self.shadow.faults
+        self.shadow.finish()
+        for group, target in self.counters.targets.items():
+            if self.counters.counts[group] != target:
+                what = f"group {group[1]} ends at {self.counters.counts[group]}, not {target}"
+                self.shadow.fault("counter", what)
+        return self.shadow.faults
+
+    # ---- rings ----
+
+    def open_rings(self) -> None:
+        for worker, tiles in enumerate(self.own):
+            for tile in tiles:
+                for op in tile.part.body.block.ops:
+                    if isinstance(op, mk.MatmulOp) and op.stream is not None:
+                        stream = op.stream.owner
+                        assert isinstance(stream, mk.StreamOp)
+                        slots, ahead = stream.slots.value.data, stream.lookahead
+                        ring = self.rings.setdefault((worker, op.stream), Ring(slots, ahead, 0))
+                        ring.total += self.pieces(op, stream)
+
+    def pieces(self, op: mk.MatmulOp, stream: mk.StreamOp) -> int:
+        """Pieces of one tile, each of as many whole rows as fit a slot."""
+        rows, depth = shape_of(op.result)[1], shape_of(op.input)[1]
+        buffer = mk.buffer_of(op.weight)
+        fit = stream.slot_bytes.value.data // (depth * buffer.type.element_bytes())
+        if fit == 0:
+            self.shadow.fault("ring", "a row does not fit a slot")
+            return 1
+        if buffer.kind.data not in ("weight", "constant"):
+            self.shadow.fault("ring", "a slot is filled before its contents are written")
+        return -(-rows // fit)
+
+    def consume(self, worker: int, op: mk.MatmulOp) -> None:
+        assert op.stream is not None
+        stream = op.stream.owner
+        assert isinstance(stream, mk.StreamOp)
+        ring = self.rings[worker, op.stream]
+        for _ in range(self.pieces(op, stream)):
+            filled = min(ring.used + ring.ahead, ring.total)
+            # The last piece filled into the slot that the next one to use should be in.
+            holds = filled - 1 - (filled - 1 - ring.used) % ring.slots
+            if holds != ring.used:
+                self.shadow.fault("ring", f"slot of piece {ring.used} holds piece {holds}")
+            ring.used += 1
+
+
+# ---- schedules ----------------------------------------------------------------------------
+
+
+def run(launch: Launch, choose: Choose) -> list[Fault]:
+    """Steps until nobody can; `choose` picks one of the enabled workers."""
+    while ready := launch.enabled():
+        launch.step(choose(ready, launch))
+    return launch.finish()
+
+
+def tile_count(program: mk.ProgramOp, past: int) -> int:
+    return sum(len(tiles_of(stage, past)) for stage in program.stages())
+
+
+def first_ready(ready: Sequence[int], launch: Launch) -> int:
+    return ready[0]
+
+
+def last_ready(ready: Sequence[int], launch: Launch) -> int:
+    return ready[-1]
+
+
+def at_random(rng: random.Random) -> Choose:
+    return lambda ready, launch: rng.choice(ready)
+
+
+def idle_first(ready: Sequence[int], launch: Launch) -> int:
+    """Hands out every tile before any runs: a tile a worker, if there are enough."""
+    idle = [w for w in ready if launch.tile[w] is None]
+    return idle[-1] if idle else ready[-1]
+
+
+def sample(
+    program: mk.ProgramOp, past: int, seed: int = 0, runs: int = 2, chained: bool = False
+) -> list[Fault]:
+    """Faults over one sequential, two adversarial and some random interleavings, stopping at the
+    first with any. `chained` launches at P = 0 first, with counters that go on."""
+    rng = random.Random(seed)
+    many = max(tile_count(program, past), 1)
+    tries: list[tuple[int, Choose]] = [(1, first_ready), (many, idle_first), (many, last_ready)]
+    if program.static_workers is not None:
+        tries = [(1, first_ready), (1, last_ready)]
+    tries += [(rng.choice((2, 3, many)), at_random(rng)) for _ in range(runs)]
+    for workers, choose in tries:
+        counters = Counters(program)
+        if chained and past:
+            before = Launch(program, 0, 1, counters)
+            run(before, first_ready)
+        faults = run(Launch(program, past, workers, counters), choose)
+        if faults:
+            return faults
+    return []
+
+
+def explore(program: mk.ProgramOp, past: int, workers: int, limit: int = 10_000) -> list[Fault]:
+    """Faults over every interleaving of `workers` workers, up to the order of steps that share
+    nothing; RuntimeError after `limit` launches."""
+    launches = 0
+
+    def replay(prefix: list[int]) -> Launch:
+        nonlocal launches
+        launches += 1
+        if launches > limit:
+            raise RuntimeError(f"more than {limit} launches")
+        launch = Launch(program, past, workers)
+        for worker in prefix:
+            launch.step(worker)
+        return launch
+
+    def visit(prefix: list[int], sleep: dict[int, frozenset[Key]]) -> Iterator[list[Fault]]:
+        launch = replay(prefix)
+        ready = launch.enabled()
+        if not ready:
+            yield launch.finish()
+            return
+        asleep = dict(sleep)
+        for worker in ready:
+            if worker in asleep:
+                continue
+            keys = launch.next_keys(worker)
+            assert keys is not None
+            free = {w: k for w, k in asleep.items() if not k & keys}
+            yield from visit([*prefix, worker], free)
+            asleep[worker] = keys
+
+    for faults in visit([], {}):
+        if faults:
+            return faults
+    return []

@@ -1,0 +1,259 @@
+"""Shadow memory: what a launch of an `mk` program did to each cell, seen by clocks.
+
+It knows how ops touch memory and nothing of why a program should be right. Each worker has a
+vector clock; an access that is not after an earlier conflicting one by its clock is a race, in
+whatever order the two really ran. Cells also remember which buffer wrote them last, so that a read
+of bytes nobody wrote, or that another buffer has overwritten, shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from amk.ir import mk
+from amk.ir.lm import shape_of
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something no right program does, whatever the interleaving: `kind` and what happened."""
+
+    kind: str
+    what: str
+
+
+@dataclass(eq=False)
+class Space:
+    """Cells that buffers live in: the arena, or one buffer's own."""
+
+    name: str
+    writer: np.ndarray
+    written_at: np.ndarray
+    holder: np.ndarray
+    read_at: np.ndarray
+
+    @staticmethod
+    def of(name: str, cells: int, workers: int) -> Space:
+        return Space(
+            name,
+            np.zeros(cells, np.int64),
+            np.zeros(cells, np.int64),
+            np.full(cells, -1, np.int64),
+            np.zeros((workers, cells), np.int64),
+        )
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a buffer's elements are: `cells[index]` are those of the element at `index`."""
+
+    number: int
+    op: mk.BufferOp
+    space: Space
+    cells: np.ndarray
+    given: bool
+    done: np.ndarray
+    """Which elements this launch wrote."""
+
+    @property
+    def name(self) -> str:
+        return self.op.result.name_hint or self.op.source.data
+
+
+class Shadow:
+    """Shadow memory of one launch at `past` with `workers` workers. Faults pile up in `faults`."""
+
+    def __init__(self, program: mk.ProgramOp, past: int, workers: int):
+        self.program = program
+        self.past = past
+        self.tokens = program.tokens.value.data
+        self.workers = workers
+        self.clock = np.zeros((workers, workers), np.int64)
+        self.faults: list[Fault] = []
+        self.places: dict[SSAValue, Place] = {}
+        arena_bytes = 0 if program.arena is None else program.arena.value.data
+        placed = [b for b in program.buffers() if b.offset is not None]
+        self.unit = 4
+        for b in placed:
+            self.unit = gcd(self.unit, gcd(offset_of(b), b.type.element_bytes()))
+        self.arena = Space.of("arena", arena_bytes // self.unit, workers)
+        named: dict[tuple[str, str], Place] = {}
+        for b in program.buffers():
+            key = (b.kind.data, b.source.data)
+            if b.kind.data in ("cache", "input", "output") and key in named:
+                self.places[b.result] = named[key]
+                continue
+            named[key] = self.places[b.result] = self.place(len(self.places), b)
+
+    def place(self, number: int, op: mk.BufferOp) -> Place:
+        shape = tuple(self.past + self.tokens if d == -1 else d for d in op.type.get_shape())
+        given = op.kind.data in ("weight", "input", "constant")
+        space, start, each = self.arena, 0, 1
+        if op.offset is None:
+            space = Space.of(op.source.data, prod(shape), self.workers)
+        else:
+            each = op.type.element_bytes() // self.unit
+            start = offset_of(op) // self.unit
+        numbers = start + np.arange(prod(shape) * each).reshape(*shape, each)
+        if numbers.size and numbers.max() >= len(space.writer):
+            self.fault("bounds", f"buffer {op.source.data!r} leaves the arena")
+            numbers = numbers % max(len(space.writer), 1)
+        place = Place(number, op, space, numbers, given, np.zeros(shape, bool))
+        if given:
+            space.holder[...] = number
+        if op.kind.data == "cache":
+            rows = [slice(None)] * len(shape)
+            rows[op.type.get_shape().index(-1)] = slice(0, self.past)
+            space.holder[numbers[tuple(rows)].ravel()] = number
+        return place
+
+    def fault(self, kind: str, what: str) -> None:
+        if len(self.faults) < 64:
+            self.faults.append(Fault(kind, what))
+
+    # ---- time ----
+
+    def tick(self, worker: int) -> None:
+        self.clock[worker, worker] += 1
+
+    def release(self, worker: int) -> np.ndarray:
+        return self.clock[worker].copy()
+
+    def acquire(self, worker: int, released: np.ndarray) -> None:
+        np.maximum(self.clock[worker], released, out=self.clock[worker])
+
+    # ---- accesses ----
+
+    def cells_of(
+        self, value: SSAValue, low: list[int], high: list[int], what: str
+    ) -> tuple[Place, np.ndarray, tuple[slice, ...]] | None:
+        place = self.places[value]
+        if any(a >= b for a, b in zip(low, high, strict=True)):
+            return None
+        for extent, a, b in zip(place.done.shape, low, high, strict=True):
+            if a < 0 or b > extent:
+                self.fault("bounds", f"{what} {place.name}{low}..{high} of {place.done.shape}")
+                return None
+        at = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+        return place, place.cells[at].ravel(), at
+
+    def read(self, worker: int, value: SSAValue, low: list[int], high: list[int]) -> None:
+        found = self.cells_of(value, low, high, "read")
+        if found is None:
+            return
+        place, cells, _ = found
+        space = place.space
+        if (space.holder[cells] != place.number).any():
+            other = int(space.holder[cells][space.holder[cells] != place.number][0])
+            kind = "unwritten" if other < 0 else "clobbered"
+            self.fault(kind, f"read of {place.name}{low}..{high} at P = {self.past}")
+        if place.given and not place.done.any():
+            return
+        late = space.written_at[cells] > self.clock[worker][space.writer[cells]]
+        if late.any():
+            self.fault("race", f"read of {place.name}{low}..{high} at P = {self.past}")
+        space.read_at[worker, cells] = self.clock[worker, worker]
+
+    def write(self, worker: int, value: SSAValue, low: list[int], high: list[int]) -> None:
+        found = self.cells_of(value, low, high, "write")
+        if found is None:
+            return
+        place, cells, at = found
+        space = place.space
+        if place.op.kind.data not in mk.WRITABLE:
+            self.fault("read-only", f"write of {place.name}")
+        if place.done[at].any():
+            self.fault("double write", f"write of {place.name}{low}..{high} at P = {self.past}")
+        own = self.clock[worker]
+        late = (space.written_at[cells] > own[space.writer[cells]]).any()
+        late |= (space.read_at[:, cells] > own[:, None]).any()
+        if late:
+            self.fault("race", f"write of {place.name}{low}..{high} at P = {self.past}")
+        place.done[at] = True
+        space.writer[cells] = worker
+        space.written_at[cells] = own[worker]
+        space.holder[cells] = place.number
+
+    def finish(self) -> None:
+        """What a launch owes: outputs whole, rows P … P + S − 1 of each cache and no other."""
+        for place in {id(p): p for p in self.places.values()}.values():
+            if place.op.kind.data == "output" and not place.done.all():
+                self.fault("output", f"{place.name} is not whole at P = {self.past}")
+            if place.op.kind.data == "cache":
+                axis = place.op.type.get_shape().index(-1)
+                rows = np.moveaxis(place.done, axis, 0)
+                if not rows[self.past :].all() or rows[: self.past].any():
+                    self.fault("rows", f"{place.name} at P = {self.past}")
+
+    # ---- ops ----
+
+    def run(self, worker: int, op: Operation, env: dict[str, int]) -> None:
+        """Does to the shadow what an op does to memory."""
+        rule = RULES.get(type(op))
+        if rule is not None:
+            rule(self, worker, op, env)
+
+
+def offset_of(op: mk.BufferOp) -> int:
+    assert op.offset is not None
+    return op.offset.value.data
+
+
+def load(s: Shadow, w: int, op: mk.LoadOp, env: dict[str, int]) -> None:
+    at = [e.evaluate(env) for e in op.offsets]
+    s.read(w, op.buffer, at, [a + n for a, n in zip(at, shape_of(op.result), strict=True)])
+
+
+def store(s: Shadow, w: int, op: mk.StoreOp, env: dict[str, int]) -> None:
+    at = [e.evaluate(env) for e in op.offsets]
+    s.write(w, op.buffer, at, [a + n for a, n in zip(at, shape_of(op.value), strict=True)])
+
+
+def gather(s: Shadow, w: int, op: mk.GatherOp, env: dict[str, int]) -> None:
+    column = op.offsets.data[0].evaluate(env)
+    rows, width = mk.buffer_of(op.table).type.get_shape()[0], shape_of(op.result)[1]
+    s.read(w, op.indices, [0, 0], list(mk.buffer_of(op.indices).type.get_shape()))
+    s.read(w, op.table, [0, column], [rows, column + width])
+
+
+def matmul(s: Shadow, w: int, op: mk.MatmulOp, env: dict[str, int]) -> None:
+    at = [e.evaluate(env) for e in op.offsets]
+    size = (shape_of(op.result)[1], shape_of(op.input)[1])
+    s.read(w, op.weight, at, [a + n for a, n in zip(at, size, strict=True)])
+
+
+def attention(s: Shadow, w: int, op: mk.AttentionOp, env: dict[str, int]) -> None:
+    """Row by row of the query, as the arithmetic does."""
+    head, index = (e.evaluate(env) for e in op.at)
+    chunk = op.chunk.value.data
+    window = 0 if op.window is None else op.window.value.data
+    for row in range(shape_of(op.query)[0]):
+        position = env["P"] + row
+        begin = index * chunk
+        first = max(begin, position - window + 1) if window > 0 else begin
+        end = min(begin + chunk, position + 1)
+        for value in (op.keys, op.values):
+            depth = mk.buffer_of(value).type.get_shape()[3]
+            s.read(w, value, [0, head, first, 0], [1, head + 1, end, depth])
+
+
+def combine(s: Shadow, w: int, op: mk.CombineOp, env: dict[str, int]) -> None:
+    first, end = (e.evaluate(env) for e in op.range)
+    for value in (op.outputs, op.maxima, op.sums):
+        rest = list(mk.buffer_of(value).type.get_shape()[1:])
+        s.read(w, value, [first, *[0] * len(rest)], [end, *rest])
+
+
+RULES: dict[type[Operation], Callable[..., None]] = {
+    mk.LoadOp: load,
+    mk.StoreOp: store,
+    mk.GatherOp: gather,
+    mk.MatmulOp: matmul,
+    mk.AttentionOp: attention,
+    mk.CombineOp: combine,
+}
