@@ -103,7 +103,8 @@ class MkDecoder:
         self.program = program_of(module)
         self.tokens = self.program.tokens.value.data
         self.caches = empty_caches(self.program, capacity)
-        self.machine = Machine(self.program, bound_weights(module, weights), self.caches)
+        self.weights = bound_weights(module, weights)
+        self.machine = Machine(self.program, self.weights, self.caches)
         self.past = 0
 
     def step(self, tokens: Sequence[int], workers: int = 1, seed: int | None = None) -> Array:
