@@ -27,7 +27,7 @@ PREFILL_TOKENS = 16
 DEFAULT_MAX_SEQ = 2048
 IMPORTED_WITH = ("torch", "transformers", "xdsl")
 """Packages whose version may change what a model is imported as."""
-COMPILED_FOLDERS = ("ir", "frontend", "passes", "codegen", "verify")
+COMPILED_FOLDERS = ("ir", "interpreters", "frontend", "passes", "verify", "codegen")
 
 OnPass = Callable[[str, "ModuleOp", float], Any]
 
