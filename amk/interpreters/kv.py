@@ -1,11 +1,22 @@
-"""The meaning of the kv dialect in torch: a cache is the tensor of its live rows, a pure value."""
+"""The meaning of the kv dialect in torch: a cache is the tensor of its live rows, a pure value.
+
+Memory has no part in it: growth, rings and spare rows leave no trace in what is computed. A
+window and a packed copy hold the same values; the capacity of a value is its length.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from amk.errors import AmkError
 from amk.ir import kv
+from amk.ir.kv import cache_type
+
+if TYPE_CHECKING:
+    from amk.interpreters.lm import Machine
 
 
 def empty(type: kv.CacheType, dtype: torch.dtype) -> Tensor:
@@ -15,10 +26,34 @@ def empty(type: kv.CacheType, dtype: torch.dtype) -> Tensor:
 
 
 def append(op: kv.AppendOp, cache: Tensor, entries: Tensor) -> Tensor:
-    assert isinstance(op.cache.type, kv.CacheType)
-    return torch.cat([cache, entries.to(cache.dtype)], dim=op.cache.type.axis.data)
+    return torch.cat([cache, entries.to(cache.dtype)], dim=cache_type(op.cache).axis.data)
 
 
-def length(op: kv.LengthOp, cache: Tensor) -> int:
-    assert isinstance(op.cache.type, kv.CacheType)
-    return cache.shape[op.cache.type.axis.data]
+def length(op: kv.LengthOp | kv.CapacityOp, cache: Tensor) -> int:
+    return cache.shape[cache_type(op.cache).axis.data]
+
+
+def first_rows(op: kv.RowsOp | kv.TruncateOp, cache: Tensor, past: int) -> Tensor:
+    """The first rows of a cache, as many as the op's length is at past length `past`."""
+    axis, count = cache_type(op.cache).axis.data, kv.resolve(op.length.data[0], {"P": past})
+    if not 0 <= count <= cache.shape[axis]:
+        raise AmkError(f"{op.name}: {count} rows of a cache that has {cache.shape[axis]}")
+    rows = cache.narrow(axis, 0, count)
+    return rows.clone() if isinstance(op, kv.PackOp) else rows
+
+
+def save(m: Machine, op: kv.SaveOp) -> tuple[()]:
+    m.saved[op.to.data] = m.tensor(op.cache).clone()
+    return ()
+
+
+def load(m: Machine, op: kv.LoadOp) -> Tensor:
+    if op.source.data not in m.saved:
+        raise AmkError(f"kv.load: nothing was saved under {op.source.data!r}")
+    rows = m.saved[op.source.data]
+    kind = op.result.type
+    assert isinstance(kind, kv.CacheType)
+    shape = kind.get_shape()
+    if [d for i, d in enumerate(rows.shape) if i != kind.axis.data] != [d for d in shape if d > 0]:
+        raise AmkError(f"kv.load: {op.source.data!r} is {list(rows.shape)}, not {kind}")
+    return rows

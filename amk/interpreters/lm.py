@@ -31,6 +31,9 @@ class Machine:
     def __init__(self, weights: Weights):
         self.weights = weights
         self.values: dict[SSAValue, Value] = {}
+        self.past = 0
+        self.saved: dict[str, Tensor] = {}
+        """What `kv.save` wrote, for `kv.load`."""
 
     def tensor(self, value: SSAValue) -> Tensor:
         return cast(Tensor, self.values[value])
@@ -60,8 +63,10 @@ def checked(op: Operation, name: SSAValue, value: Value) -> Value:
     """A result must have the type the op states: a wrong meaning stops here."""
     if isinstance(name.type, TensorType):
         value = cast(Tensor, value)
-        found = (tuple(value.shape), value.dtype)
-        if found != (name.type.get_shape(), torch_dtype(name.type.element_type)):
+        shape = name.type.get_shape()
+        known = [d if d < 0 else n for d, n in zip(shape, value.shape, strict=False)]
+        found = (len(value.shape), known, value.dtype)
+        if found != (len(shape), list(shape), torch_dtype(name.type.element_type)):
             raise AmkError(f"{op.name} gives {found} where its type is {name.type}")
     return value
 
@@ -85,7 +90,7 @@ def run(
     given: list[Value] = [tokens, past, *caches]
     for i, (type, value) in enumerate(zip(types, given, strict=True)):
         check_argument(i, type, value, past)
-    results = evaluate(step, given, weights)
+    results = evaluate(step, given, weights, past)
     return cast(Tensor, results[0]), cast(list[Tensor], results[1:])
 
 
@@ -115,17 +120,19 @@ def check_argument(i: int, type: Any, value: Value, past: int) -> None:
     if isinstance(type, IndexType):
         fits = isinstance(value, int) and value >= 0
     else:
-        open_axis = past if isinstance(type, kv.CacheType) else -1
-        shape = tuple(open_axis if d == -1 else d for d in type.get_shape())
+        shape = tuple(past if d < 0 else d for d in type.get_shape())
         expected = (shape, torch_dtype(type.element_type))
         fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == expected
     if not fits:
         raise ValueError(f"argument {i} does not fit {type} at past length {past}")
 
 
-def evaluate(function: func.FuncOp, arguments: Sequence[Value], weights: Weights) -> list[Value]:
-    """The results of `function` on `arguments`, in order."""
+def evaluate(
+    function: func.FuncOp, arguments: Sequence[Value], weights: Weights, past: int = 0
+) -> list[Value]:
+    """The results of `function` on `arguments`, in order; `past` is P."""
     machine = Machine(weights)
+    machine.past = past
     block = function.body.block
     machine.values.update(zip(block.args, arguments, strict=True))
     with torch.no_grad():

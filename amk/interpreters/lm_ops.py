@@ -264,4 +264,10 @@ MEANING: dict[type[Operation], Meaning] = {
     lm.StageOp: stage,
     kv.AppendOp: lambda m, op: kv_meaning.append(op, m.tensor(op.cache), m.tensor(op.entries)),
     kv.LengthOp: lambda m, op: kv_meaning.length(op, m.tensor(op.cache)),
+    kv.CapacityOp: lambda m, op: kv_meaning.length(op, m.tensor(op.cache)),
+    kv.TruncateOp: lambda m, op: kv_meaning.first_rows(op, m.tensor(op.cache), m.past),
+    kv.WindowOp: lambda m, op: kv_meaning.first_rows(op, m.tensor(op.cache), m.past),
+    kv.PackOp: lambda m, op: kv_meaning.first_rows(op, m.tensor(op.cache), m.past),
+    kv.SaveOp: kv_meaning.save,
+    kv.LoadOp: kv_meaning.load,
 }

@@ -270,7 +270,7 @@ class AppendOp(KvOp):
 
 @irdl_op_definition
 class TruncateOp(KvOp):
-    """`%next = kv.truncate %cache [n]`: the first n live rows. Moves the length alone. C6, C7."""
+    """`%next = kv.truncate %cache[n]`: the first n live rows. Moves the length alone. C6, C7."""
 
     name = "kv.truncate"
     CACHE: ClassVar = VarConstraint("CACHE", base(CacheType))
@@ -305,6 +305,13 @@ def verify_rows(cache: SSAValue, rows: ExprsAttr, what: str) -> None:
     )
 
 
+def rows_type(cache: CacheType) -> TensorType:
+    """The type of a cache's rows as a tensor, open on the sequence axis."""
+    shape = [DYNAMIC_INDEX if d == -1 else d for d in cache.get_shape()]
+    assert isinstance(cache.element_type, AnyFloat)
+    return TensorType(cache.element_type, shape)
+
+
 class RowsOp(KvOp, ABC):
     """The first rows of a version of a cache as a tensor, open on the sequence axis. C7, C8."""
 
@@ -321,20 +328,20 @@ class RowsOp(KvOp, ABC):
         super().__init__(
             operands=[cache],
             properties={"length": exprs(length_of(cache) if length is None else length)},
-            result_types=[TensorType(kind.element_type, kind.get_shape())],
+            result_types=[rows_type(kind)],
         )
 
     def verify_(self) -> None:
         kind, what = cache_type(self.cache), self.name.removeprefix("kv.")
         require(not kind.is_ring, f"C8: the rows of a ring have no order in memory: no {what}")
-        expect = TensorType(kind.element_type, kind.get_shape())
+        expect = rows_type(kind)
         require(self.result.type == expect, f"C8: a {what} of it is {expect}")
         verify_rows(self.cache, self.length, what)
 
 
 @irdl_op_definition
 class WindowOp(RowsOp):
-    """`%rows = kv.window %cache [P + 1]`: a view of live rows in the cache's own memory.
+    """`%rows = kv.window %cache[P + 1]`: a view of live rows in the cache's own memory.
 
     Its strides come from the capacity. It must not be used after a later append: C9."""
 
@@ -352,7 +359,7 @@ class WindowOp(RowsOp):
 
 @irdl_op_definition
 class PackOp(RowsOp):
-    """`%rows = kv.pack %cache [P + 1]`: a copy of live rows, contiguous, the reader's own."""
+    """`%rows = kv.pack %cache[P + 1]`: a copy of live rows, contiguous, the reader's own."""
 
     name = "kv.pack"
 
@@ -412,7 +419,7 @@ class SaveOp(KvOp):
 
 @irdl_op_definition
 class LoadOp(KvOp):
-    """`%cache = kv.load "name" [Q]`: a cache with the rows that were saved; `Q` names how many."""
+    """`%cache = kv.load "name"[Q]`: a cache with the rows that were saved; `Q` names how many."""
 
     name = "kv.load"
     source = prop_def(StringAttr)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     BoolAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
@@ -585,7 +586,7 @@ class ConcatOp(LmOp):
 
     def __init__(self, inputs: Sequence[SSAValue], dim: int):
         shape = list(shape_of(inputs[0]))
-        shape[dim] = sum(shape_of(v)[dim] for v in inputs)
+        shape[dim] = joined_extent([shape_of(v)[dim] for v in inputs])
         super().__init__(
             operands=[list(inputs)],
             properties={"dim": integer(dim)},
@@ -600,7 +601,13 @@ class ConcatOp(LmOp):
             require(len(part) == len(shape), "L8: concat operands have one rank")
             part[dim] = shape[dim]
             require(part == shape, "L8: concat operands agree off the axis")
-        require(sum(shape_of(v)[dim] for v in self.inputs) == shape[dim], "L8: extents add up")
+        extents = [shape_of(v)[dim] for v in self.inputs]
+        require(joined_extent(extents) == shape[dim], "L8: extents add up")
+
+
+def joined_extent(extents: Sequence[int]) -> int:
+    """The extent of a concat; the rows of a cache, whose extent is open, make it open."""
+    return DYNAMIC_INDEX if DYNAMIC_INDEX in extents else sum(extents)
 
 
 @irdl_op_definition
