@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from amk.errors import ModelFileError
 from amk.runtime import weight_cache
 from amk.runtime.packed import huge_array
 from amk.runtime.program import INIT_PREFIX, Program
-from amk.runtime.source import Source
+from amk.runtime.source import Source, as_source
 from amk.runtime.weights import CARRIERS, carrier, convert
 
 ALIGNMENT = 64
@@ -41,10 +42,13 @@ def reader(weights: Source | Mapping[str, np.ndarray]) -> Read:
     return read
 
 
-def bind_weights(
-    program: Program, weights: Source | Mapping[str, np.ndarray]
-) -> dict[Slot, np.ndarray]:
-    """One array a weight slot, all in one allocation of huge pages; nothing is held twice."""
+def bind_weights(program: Program, weights: Any) -> dict[Slot, np.ndarray]:
+    """One array a weight slot, all in one allocation of huge pages; nothing is held twice.
+
+    `weights` is a mapping of arrays by state-dict key, or whatever `as_source` takes.
+    """
+    if not isinstance(weights, Mapping):
+        weights = as_source(weights, program.facts.dtype)
     slots = [s for s in program.layout.slots if s.kind == "weight"]
     offsets, total = [], 0
     for slot in slots:

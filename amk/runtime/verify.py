@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
+import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -137,16 +138,21 @@ LOADERS: dict[type[Source], Callable[[Any], Any]] = {
 }
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Loading bars and warnings off; the settings are put back."""
+    """Loading bars and warnings off; the settings are put back.
+
+    The bar over GGUF tensors heeds no setting, so that stderr itself is put aside; what goes wrong
+    is raised, not printed.
+    """
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:
