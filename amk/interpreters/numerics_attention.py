@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from amk.interpreters.numerics_float import F32, fma32, quiet
 from amk.interpreters.numerics_math import exp, tanh
-from amk.interpreters.numerics_reduce import matmul, reduce_max, reduce_sum
+from amk.interpreters.numerics_reduce import matmul, reduce_max, reduce_sum, tree
 
 
 def attention_partial(
@@ -18,13 +18,15 @@ def attention_partial(
     window: int = 0,
     scale: float = 1.0,
     softcap: float = 0.0,
+    lanes: tuple[int, ...] = (16, 16, 1),
 ) -> tuple[F32, F32, F32]:
     """One chunk of keys for one kv head.
 
     q is float32 [S, G, D], row s at position past + s; k and v are [n, D] with n >= past + S.
     Keys seen are [max(0, p - window + 1), p] within [chunk_index * chunk, + chunk); window <= 0
     means no window. Returns o [S, G, D] (not yet divided), m [S, G] and l [S, G]; a row that
-    sees no key gives (0, -inf, 0).
+    sees no key gives (0, -inf, 0). `lanes` are those of a score's sum over D, of l over the keys
+    and of o over the keys, key j of the chunk in lane j mod lanes.
     """
     q, k, v = (np.asarray(a, np.float32) for a in (q, k, v))
     tokens, heads, size = q.shape
@@ -37,22 +39,27 @@ def attention_partial(
         low = max(begin, position - window + 1) if window > 0 else begin
         high = min(begin + chunk, position + 1)
         if low < high:
-            o[s], m[s], l[s] = _row(q[s], k[low:high], v[low:high], low - begin, scale, softcap)
+            seen = q[s], k[low:high], v[low:high]
+            o[s], m[s], l[s] = _row(*seen, low - begin, scale, softcap, lanes)
     return o, m, l
 
 
-def _row(q: F32, k: F32, v: F32, offset: int, scale: float, softcap: float):
+def _row(
+    q: F32, k: F32, v: F32, offset: int, scale: float, softcap: float, lanes: tuple[int, ...]
+):
     """`offset` is the first key's place in its chunk, which decides its lane in the sum."""
     with quiet():
-        score = matmul(q, k, lanes=16, chains=1) * np.float32(scale)
+        score = matmul(q, k, lanes=lanes[0], chains=1) * np.float32(scale)
         if softcap > 0:
             score = tanh(score / np.float32(softcap)) * np.float32(softcap)
-        m = reduce_max(np.pad(score, [(0, 0), (offset % 16, 0)], constant_values=-np.inf))
+        m = reduce_max(score)
         e = exp(score - m[:, None])
-        total = reduce_sum(np.pad(e, [(0, 0), (offset % 16, 0)]))
-        o = np.zeros_like(q)
+        total = reduce_sum(np.pad(e, [(0, 0), (offset % lanes[1], 0)]), lanes[1])
+        parts = np.zeros((lanes[2], *q.shape), np.float32)
         for j in range(k.shape[0]):
-            o = fma32(e[:, j, None], v[j], o)
+            lane = (offset + j) % lanes[2]
+            parts[lane] = fma32(e[:, j, None], v[j], parts[lane])
+        o = tree(np.moveaxis(parts, 0, -1))
     return o, m, total
 
 

@@ -29,6 +29,7 @@ def _load(module: str, name: str) -> Callable[[], type[ModulePass]]:
 
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "assign-workers": _load("amk.passes.assign_workers", "AssignWorkers"),
     "canonicalize": _load("amk.passes.canonicalize", "Canonicalize"),
     "cse": _load(
         "xdsl.transforms.common_subexpression_elimination", "CommonSubexpressionElimination"
@@ -46,7 +47,9 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "schedule": _load("amk.passes.schedule", "Schedule"),
     "split-init": _load("amk.passes.split_init", "SplitInit"),
     "split-kv": _load("amk.passes.split_kv", "SplitKv"),
+    "stream-weights": _load("amk.passes.stream_weights", "StreamWeights"),
     "verify-mk": _load("amk.passes.verify_mk", "VerifyMk"),
+    "warp-reductions": _load("amk.passes.warp_reductions", "WarpReductions"),
 }
 
 PIPELINES: dict[str, str] = {
@@ -54,6 +57,10 @@ PIPELINES: dict[str, str] = {
     "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
+    "amk-cuda": (
+        "amk-lm,greedy-head,fuse,place-kv-append,lower-lm-to-mk{tile-bytes=32768},legal-mk,"
+        "warp-reductions,plan-buffers,schedule,assign-workers"
+    ),
 }
 
 
