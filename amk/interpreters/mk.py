@@ -20,7 +20,7 @@ from amk.interpreters import numerics
 from amk.interpreters.mk_order import Counters, Tile, tiles_of
 from amk.interpreters.numerics_float import quiet
 from amk.ir import mk
-from amk.ir.expr import ExprsAttr
+from amk.ir.expr import ExprsAttr, exprs
 from amk.ir.lm import shape_of
 
 Array = np.ndarray
@@ -192,6 +192,14 @@ def load(s: Scope, op: mk.LoadOp) -> None:
 def store(s: Scope, op: mk.StoreOp) -> None:
     value = s.values[op.value]
     element = mk.buffer_of(op.buffer).type.element_type
+    if ring := mk.buffer_of(op.buffer).ring_rows:
+        zero, head, first, depth = s.at(op.offsets)
+        for r in range(value.shape[2]):
+            at = exprs(zero, head, (first + r) % ring, depth)
+            s.box(op.buffer, at, (*value.shape[:2], 1, value.shape[3]))[...] = round_to(
+                value[:, :, r : r + 1], element
+            )
+        return
     s.box(op.buffer, op.offsets, value.shape)[...] = round_to(value, element)
 
 
@@ -259,13 +267,18 @@ def broadcast(s: Scope, op: mk.BroadcastOp) -> None:
 def attention(s: Scope, op: mk.AttentionOp) -> None:
     head, index = s.at(op.at)
     keys, values = s.memory(op.keys), s.memory(op.values)
+    past, chunk = s.env["P"], op.chunk.value.data
+    if ring := mk.buffer_of(op.keys).ring_rows:
+        # The chunk lies in one piece of the ring: count rows from where that turn began.
+        turn = index * chunk // ring * ring
+        past, index = past - turn, index - turn // chunk
     found = numerics.attention_partial(
         s.values[op.query],
         keys[0, head],
         values[0, head],
-        s.env["P"],
+        past,
         index,
-        op.chunk.value.data,
+        chunk,
         0 if op.window is None else op.window.value.data,
         op.scale.value.data,
         0.0 if op.softcap is None else op.softcap.value.data,

@@ -257,9 +257,9 @@ class BufferOp(MkOp):
     `plan-buffers` an activation has a byte `offset` in the arena and a `lifetime`
     [first, last], the stages that write and last read it.
 
-    A cache has a growth `policy`, "static" unless given. The open axis of a "ring" is closed: it
-    has a fixed number of rows, the row of position j is j modulo that, and a position sees the
-    last `window` of them. M5."""
+    A cache has a growth `policy`, "static" unless given. Ops address its rows by position; a
+    "ring" has memory for `rows` of them, position j in slot j mod `rows`. A position reads the
+    last `window` rows up to its own, so these outlast a launch: rows ≥ window − 1 + tokens. M5."""
 
     name = "mk.buffer"
     kind = prop_def(StringAttr)
@@ -267,6 +267,7 @@ class BufferOp(MkOp):
     offset = opt_prop_def(IntegerAttr)
     lifetime = opt_prop_def(DenseArrayBase)
     policy = opt_prop_def(StringAttr)
+    rows = opt_prop_def(IntegerAttr)
     window = opt_prop_def(IntegerAttr)
     result = result_def(BufferType)
     assembly_format: ClassVar[str] = "$kind $source attr-dict `:` type($result)"
@@ -283,6 +284,16 @@ class BufferOp(MkOp):
         return self.result.type
 
     @property
+    def ring_rows(self) -> int:
+        """Rows of a ring, 0 for any other buffer."""
+        return 0 if self.rows is None else self.rows.value.data
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """The shape in memory: that of a ring is closed."""
+        return tuple(self.ring_rows or -1 if d == -1 else d for d in self.type.get_shape())
+
+    @property
     def growth(self) -> str:
         """The policy of a cache, "" for any other buffer."""
         default = "static" if self.kind.data == "cache" else ""
@@ -291,13 +302,28 @@ class BufferOp(MkOp):
     def verify_(self) -> None:
         require(self.kind.data in KINDS, f"M5: kind {self.kind.data!r}; known: {KINDS}")
         is_open = -1 in self.type.get_shape()
-        grows = self.growth not in ("", "ring")
-        require(is_open == grows, "M5: a cache that is no ring, and only it, is open")
+        require(is_open == (self.kind.data == "cache"), "M5: a cache, and only it, is open")
         given = self.policy is not None
         require(not given or self.kind.data == "cache", "M5: only a cache has a policy")
         require(not given or self.growth in POLICIES, f"M5: policy; known: {POLICIES}")
         ring = self.growth == "ring"
-        require(ring == (self.window is not None), "M5: a ring, and only it, has a window")
+        for number in (self.rows, self.window):
+            require(ring == (number is not None), "M5: a ring, and only it, has rows and a window")
+        if ring:
+            require(self.type.get_shape()[2:3] == (-1,), "M5: the rows of a ring are axis 2")
+            self.verify_outlasts()
+
+    def verify_outlasts(self) -> None:
+        """No launch writes over a row of a ring that it still reads."""
+        assert self.window is not None
+        program = self.parent_op()
+        if isinstance(program, ProgramOp):
+            window, tokens = self.window.value.data, program.tokens.value.data
+            require(
+                window > 0 and self.ring_rows >= window - 1 + tokens,
+                f"M5: a ring of {self.ring_rows} rows is too short for a window of {window} and"
+                f" {tokens} new ones",
+            )
         if self.offset is not None:
             require(self.kind.data == "activation", "M5: only activations live in the arena")
             require(self.offset.value.data >= 0, "M5: an offset is not negative")
@@ -528,6 +554,11 @@ class SignalOp(MkOp):
 # ---- memory -------------------------------------------------------------------------------
 
 
+def verify_no_ring(buffer: SSAValue) -> None:
+    ring = isinstance(buffer.owner, BufferOp) and buffer.owner.ring_rows > 0
+    require(not ring, "M8: a ring is read by attention alone")
+
+
 def verify_offsets(op: IRDLOperation, offsets: ExprsAttr) -> None:
     """M8: offsets use P and the tile coordinates of the enclosing part."""
     known = {"P"}
@@ -567,6 +598,7 @@ class LoadOp(MkOp):
     def verify_(self) -> None:
         verify_offsets(self, self.offsets)
         verify_box(self.buffer, self.offsets, shape_of(self.result))
+        verify_no_ring(self.buffer)
 
 
 def verify_box(buffer: SSAValue, offsets: ExprsAttr, box: Sequence[int]) -> None:
@@ -986,6 +1018,13 @@ class AttentionOp(FunctionOp):
         require(len(q) == 3 and len(k) == len(v) == 4, "M14: ranks of attention")
         require(k[:3] == v[:3] and k[2] == -1 and q[2] == k[3], "M14: keys and values agree")
         require(self.chunk.value.data % 16 == 0, "M14: a chunk is a multiple of 16 rows")
+        for value in (self.keys, self.values):
+            if isinstance(value.owner, BufferOp) and value.owner.window is not None:
+                whole = value.owner.ring_rows % self.chunk.value.data == 0
+                require(whole, "M14: a ring holds whole chunks")
+                sees = 0 if self.window is None else self.window.value.data
+                inside = 0 < sees <= value.owner.window.value.data
+                require(inside, "M14: what reads a ring has a window within the ring's")
         require(len(self.at) == 2, "M14: at [head, chunk index]")
         for order in (self.dot, self.total, self.mix):
             require(order is None or order.chains.data == 1, "M14: sums of one chain")

@@ -41,6 +41,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "promote-f32": _load("amk.passes.promote_f32", "PromoteF32"),
     "raise": _load("amk.passes.raise_", "Raise"),
     "fuse": _load("amk.passes.fuse", "Fuse"),
+    "kv-policy": _load("amk.passes.kv_policy", "KvPolicy"),
     "lower-lm-to-mk": _load("amk.passes.lower_lm_to_mk", "LowerLmToMk"),
     "place-kv-append": _load("amk.passes.place_kv_append", "PlaceKvAppend"),
     "plan-buffers": _load("amk.passes.plan_buffers", "PlanBuffers"),
@@ -54,7 +55,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-mk": "greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
+    "amk-mk": "kv-policy,greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (

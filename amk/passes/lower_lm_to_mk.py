@@ -43,7 +43,7 @@ from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import kv, lm, mk
-from amk.ir.lm import shape_of
+from amk.ir.lm import integer, shape_of
 from amk.passes.lower_stage import StageLowering, stage_name
 from amk.passes.max_seq import resolve_max_seq
 from amk.passes.rewriting import step_of
@@ -83,6 +83,19 @@ def buffer_type(type: Attribute) -> mk.BufferType:
     return mk.BufferType.get(type.get_shape(), type.element_type)
 
 
+def growth(cache: kv.CacheType) -> dict[str, Attribute]:
+    """How a cache's memory grows, as properties of its buffer. AmkError for a ring with sinks:
+    attention has no mask that sees them."""
+    if cache.sinks.data:
+        raise AmkError("lower-lm-to-mk: a ring with sinks has no lowering yet")
+    found: dict[str, Attribute] = {}
+    if cache.policy.data != "static":
+        found["policy"] = cache.policy
+    if cache.is_ring:
+        found |= {"rows": integer(cache.rows.data), "window": integer(cache.window.data)}
+    return found
+
+
 class Lowering:
     """Lowers the stages of one block of `lm` into the block of a program.
 
@@ -105,6 +118,7 @@ class Lowering:
         for i, cache in enumerate(caches):
             name = cache.name_hint or f"cache{i}"
             self.memory[cache] = self.declare("cache", name, buffer_type(cache.type))
+            self.buffers[-1].properties |= growth(kv.cache_type(cache))
         stages: list[mk.StageOp] = []
         for op in self.source.ops:
             if isinstance(op, lm.StageOp):

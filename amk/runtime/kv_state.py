@@ -63,8 +63,8 @@ class KvState:
     """The caches of one sequence.
 
     `rows` is the capacity to start with: for `static` caches `max_seq` unless given, for
-    `doubling` ones 0. `reallocations` counts moves into a larger array, `bytes_copied` the live
-    bytes of all moves.
+    `doubling` ones 0. `reallocations` counts the launches before which caches grew, `bytes_copied`
+    the live bytes of all moves.
     """
 
     def __init__(
@@ -111,15 +111,16 @@ class KvState:
         """Makes room for rows [length, length + new) and memory of its own for a state that shares
         some; True when an array moved. The rows before `length` keep their bits."""
         own = self._leave_sharers() if new else True
-        moved = False
+        moved = grew = False
         for spec in self.specs.values():
             now = self.capacity(spec.name)
             rows = self._grown(spec, now, length + new)
             if own and rows == now:
                 continue
             self._move(spec, rows, length)
-            self.reallocations += rows > now
             moved = True
+            grew = grew or rows > now
+        self.reallocations += grew
         self.written = max(self.written, length + new)
         return moved
 

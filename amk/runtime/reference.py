@@ -101,7 +101,7 @@ def cache_specs(program: mk.ProgramOp) -> list[CacheSpec]:
             b.growth, 0 if b.window is None else b.window.value.data,
         )
         for b in program.buffers()
-        if b.kind.data == "cache" and (shape := b.type.get_shape())
+        if b.kind.data == "cache" and (shape := b.memory_shape)
     ]  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def slot_of(buffer: mk.BufferOp, program: int) -> Slot:
     return Slot(
         buffer.kind.data,
         buffer.source.data,
-        buffer.type.get_shape(),
+        buffer.memory_shape,
         str(buffer.type.element_type),
         -1 if shared else program,
         -1 if buffer.offset is None else buffer.offset.value.data,

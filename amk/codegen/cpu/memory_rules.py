@@ -100,9 +100,26 @@ def load(e: StageEmitter, op: mk.LoadOp) -> None:
     e.lines.append("}")
 
 
+def store_in_ring(e: StageEmitter, op: mk.StoreOp, rows: int) -> None:
+    """A store whose rows, on axis 2, wrap at the end of a ring."""
+    shape, k = shape_of(op.value), e.operand(op.buffer)
+    array, memory = [], []
+    for i, (at, stride) in enumerate(zip(op.offsets, element_strides(e, op.buffer), strict=True)):
+        e.lines.append(f"for (long j{i} = 0; j{i} < {shape[i]}; j{i}++)")
+        array.append(f"j{i} * {contiguous(shape)[i]}")
+        place = f"({c_expr(at)} + j{i})"
+        memory.append(f"{place} % {rows} * {stride}" if i == 2 else f"{place} * {stride}")
+    dtype = dtype_of(mk.buffer_of(op.buffer).type.element_type)
+    value = f"{e.names[op.value]}[{' + '.join(array)}]"
+    e.lines.append(f"amk_put(b({k}), {' + '.join(memory)}, {value}, {dtype});")
+
+
 def store(e: StageEmitter, op: mk.StoreOp) -> None:
     shape, k = shape_of(op.value), e.operand(op.buffer)
     element = mk.buffer_of(op.buffer).type.element_type
+    if ring := mk.buffer_of(op.buffer).ring_rows:
+        store_in_ring(e, op, ring)
+        return
     name = e.names[op.value]
     statement = f"((int64_t *)b({k}))[at + {{1}}] = (int64_t){name}[{{0}}];"
     if element != i64:

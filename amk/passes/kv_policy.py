@@ -1,0 +1,138 @@
+"""`kv-policy`: chooses how the memory of each cache grows.
+
+`policy` is for the caches whose rows are all read again. One that only windowed attention reads
+becomes, under `windowed = "ring"`, a ring: its memory is bounded by the window and not by the
+text. A ring of R rows keeps the row of position j in slot j mod R, so rows must outlast the window
+of every query of a launch: R ≥ window − 1 + `tokens`, the widest launch of any program that shares
+the cache. R is a multiple of the chunk attention is split by: a chunk lies in one piece, and sums
+run as they would in a cache that holds all rows. Rows are the same bits under every policy.
+
+Before:
+
+    func.func @step(
+        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+    ) -> (tensor<1x1x4x8xf32>, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">) {
+      %n = kv.append %k, %x
+        : tensor<1x2x1x8xf32> -> !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+      %o = lm.attention %q, %n, %n at %pos {scale = 1.0 : f64, window = 24 : i64}
+        : tensor<1x4x1x8xf32>,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
+          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+        -> tensor<1x1x4x8xf32>
+      func.return %o, %n
+        : tensor<1x1x4x8xf32>, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+    }
+
+After, with `kv-policy{windowed=ring max-seq=1024 chunk=16 tokens=8}`:
+
+    func.func @step(
+        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "ring", rows = 32, window = 24, sinks = 0>
+    ) -> (tensor<1x1x4x8xf32>, !kv.cache<…>) { … as before, on the new type … }
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from amk.errors import AmkError
+from amk.ir import kv, lm
+from amk.passes.max_seq import resolve_max_seq
+
+GROWING = ("static", "doubling")
+WINDOWED = ("ring", "keep")
+WIDEST = 16
+
+
+@dataclass(frozen=True)
+class KvPolicy(ModulePass):
+    name = "kv-policy"
+    policy: str = "doubling"
+    """Of caches whose rows are all read again: `static` or `doubling`."""
+    windowed: str = "ring"
+    """Of caches that windowed attention alone reads: `ring`, or `keep` for `policy`."""
+    tokens: int = WIDEST
+    """New tokens of the widest launch of a program that shares the caches."""
+    chunk: int = 256
+    """Rows of a chunk where attention is not split yet."""
+    max_seq: int | None = None
+    """Positions the program is compiled for; by default the module's `amk.max_seq`."""
+    statistics: dict[str, int] = field(default_factory=dict, init=False, compare=False)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.policy not in GROWING or self.windowed not in WINDOWED:
+            raise AmkError(
+                f"kv-policy: policy is {' or '.join(GROWING)}, windowed {' or '.join(WINDOWED)}"
+            )
+        max_seq = resolve_max_seq(op, self.max_seq, self.name)
+        self.statistics.clear()
+        for function in op.ops:
+            if isinstance(function, func.FuncOp) and not function.is_declaration:
+                for cache in function.body.block.args:
+                    if isinstance(cache.type, kv.CacheType):
+                        self.choose(cache, max_seq)
+                function.update_function_type()
+
+    def choose(self, cache: BlockArgument, max_seq: int) -> None:
+        type = kv.cache_type(cache)
+        versions = versions_of(cache)
+        attentions = [
+            use.operation
+            for v in versions
+            for use in v.uses
+            if isinstance(use.operation, lm.AttentionBase)
+        ]
+        rows, window = self.ring(attentions, versions)
+        if 0 < rows < max_seq and type.axis.data == 2 and self.windowed == "ring":
+            new = type.with_policy("ring", rows, window)
+        else:
+            new = type.with_policy(self.policy)
+        self.statistics[new.policy.data] = self.statistics.get(new.policy.data, 0) + 1
+        for v in versions:
+            Rewriter.replace_value_with_new_type(v, new)
+
+    def ring(self, attentions: list[lm.AttentionBase], versions: list[SSAValue]) -> tuple[int, int]:
+        """(rows, window) of a ring that holds what every reader sees; (0, 0) when none does."""
+        windows = [a.window.value.data for a in attentions if a.window is not None]
+        if len(windows) < len(attentions) or not windows or read_otherwise(versions):
+            return 0, 0
+        tokens = max(a.dims()[2] for a in attentions)
+        if tokens > self.tokens:
+            raise AmkError(f"kv-policy: a launch of {tokens} tokens, but tokens = {self.tokens}")
+        chunks = {a.chunk.value.data for a in attentions if isinstance(a, lm.AttentionSplitOp)}
+        if len(chunks) > 1:
+            return 0, 0
+        chunk = next(iter(chunks), self.chunk)
+        return -(-(max(windows) - 1 + self.tokens) // chunk) * chunk, max(windows)
+
+
+def versions_of(cache: SSAValue) -> list[SSAValue]:
+    """A cache and all its later versions, through appends, truncations and stages."""
+    found = [cache]
+    for version in found:
+        for use in version.uses:
+            op = use.operation
+            if isinstance(op, kv.AppendOp | kv.TruncateOp):
+                found.append(op.result)
+            elif isinstance(op, lm.YieldOp):
+                stage = op.parent_op()
+                assert isinstance(stage, lm.StageOp)
+                found.append(stage.results[use.index])
+    return found
+
+
+READERS = (lm.AttentionBase, kv.AppendOp, kv.TruncateOp, kv.LengthOp, lm.YieldOp, func.ReturnOp)
+
+
+def read_otherwise(versions: list[SSAValue]) -> bool:
+    """Does anything want all rows in order?"""
+    uses: list[Operation] = [use.operation for v in versions for use in v.uses]
+    return any(not isinstance(op, READERS) for op in uses)

@@ -1,0 +1,97 @@
+"""A model whose every query, key and value a test chooses: rows of the embedding table.
+
+Token t has query [Hq, D], key and value [Hkv, D] from row t of `table`; the logits are what
+attention returns, [Hq · D]. So a backend's cache and its outputs can be held against plain numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from amk.frontend import ops  # noqa: F401 - registers the custom ops
+from amk.runtime.backends import BACKENDS, Settings, open_decoder
+from amk.runtime.decoder import Decoder
+from amk.runtime.source import as_source
+
+VOCAB = 64
+BACKEND_NAMES = [name for name, b in BACKENDS.items() if b.open is not None and b.device == "cpu"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    heads: int = 4
+    kv_heads: int = 2
+    depth: int = 16
+    window: int = 0
+
+    @property
+    def width(self) -> int:
+        return (self.heads + 2 * self.kv_heads) * self.depth
+
+
+class Probe(nn.Module):
+    def __init__(self, shape: Shape, seed: int = 0):
+        super().__init__()
+        self.shape = shape
+        self.embed = nn.Embedding(VOCAB, shape.width)
+        self.head = nn.Linear(shape.heads * shape.depth, shape.heads * shape.depth, bias=False)
+        rng = np.random.default_rng(seed)
+        with torch.no_grad():
+            self.embed.weight.copy_(torch.from_numpy(rng.standard_normal((VOCAB, shape.width))))
+            self.head.weight.copy_(torch.eye(shape.heads * shape.depth))
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        s, d = self.shape, self.shape.depth
+        x = self.embed(tokens).unflatten(2, (s.heads + 2 * s.kv_heads, d)).transpose(1, 2)
+        q, k, v = x.split([s.heads, s.kv_heads, s.kv_heads], dim=1)
+        k, v = torch.ops.amk.kv_append(k, v, 0)
+        seen = torch.ops.amk.mask(s.window, q.device)
+        out = torch.ops.amk.attention(q, k, v, seen, d**-0.5)
+        return self.head(out.flatten(2))
+
+
+class Plain:
+    """The same in numpy: lists of rows, attention in float64."""
+
+    def __init__(self, model: Probe):
+        s = self.shape = model.shape
+        table = model.embed.weight.detach().numpy().reshape(VOCAB, -1, s.depth)
+        self.q, self.k, self.v = np.split(table, [s.heads, s.heads + s.kv_heads], axis=1)
+
+    def keys(self, tokens: Sequence[int]) -> np.ndarray:
+        """What the keys' cache holds after `tokens`, [1, Hkv, n, D]."""
+        return self.k[list(tokens)].transpose(1, 0, 2)[None]
+
+    def values(self, tokens: Sequence[int]) -> np.ndarray:
+        return self.v[list(tokens)].transpose(1, 0, 2)[None]
+
+    def last(self, tokens: Sequence[int]) -> np.ndarray:
+        """What the last token's query gets, [Hq · D]."""
+        s = self.shape
+        ids = list(tokens)[-s.window :] if s.window else list(tokens)
+        k, v = self.k[ids].astype(np.float64), self.v[ids].astype(np.float64)
+        out = []
+        for h in range(s.heads):
+            g = h // (s.heads // s.kv_heads)
+            scores = k[:, g] @ self.q[tokens[-1], h] * s.depth**-0.5
+            weights = np.exp(scores - scores.max())
+            out.append(weights @ v[:, g] / weights.sum())
+        return np.concatenate(out)
+
+
+def open_probe(
+    backend: str, model: Probe, max_seq: int = 64, dtype: str = "f32", policy: str = "doubling"
+) -> Decoder:
+    return open_decoder(backend, as_source(model, dtype), Settings(max_seq=max_seq, dtype=dtype))
+
+
+def keys_of(decoder: Decoder) -> np.ndarray:
+    """The live rows of the keys' cache."""
+    assert decoder.cache is not None
+    name = next(n for n in decoder.cache.specs if n.startswith("k"))
+    return decoder.cache.rows(name, decoder.length)
