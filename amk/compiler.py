@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from amk.errors import AmkError
 from amk.runtime.cache import Cache, stable_hash
 from amk.runtime.certificate import save_certificate
+from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.program import CERTIFIED, INIT_PREFIX, LIBRARY, Facts, Program, save_program
 from amk.runtime.source import Source, as_source
 from amk.runtime.toolchain import compile_shared, cpu_identity, find_compiler
-from amk.targets import find_target
+from amk.targets import TARGETS, Target, find_target
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("f32", "bf16", "f16")
 PREFILL_TOKENS = 16
+CHECKING_TOKENS = 8
+"""Tokens of the program that checks proposals; see `amk.runtime.speculate`."""
 DEFAULT_MAX_SEQ = 2048
 IMPORTED_WITH = ("torch", "transformers", "xdsl")
 """Packages whose version may change what a model is imported as."""
@@ -42,8 +45,7 @@ class Options:
     tokens: tuple[int, ...] = (1, PREFILL_TOKENS)
 
     def __post_init__(self) -> None:
-        if find_target(self.target).kind != "cpu":
-            raise AmkError(f"target {self.target!r}: only cpu programs are emitted yet")
+        find_target(self.target)
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
         if self.max_seq < 1:
@@ -65,17 +67,21 @@ def compile(
     max_seq: int | None = None,
     dtype: str = "f32",
     on_pass: OnPass | None = None,
-) -> Program:
+    speculate: bool = False,
+) -> Program | KernelProgram:
     """Compiles a model for a target, or finds it compiled in the cache.
 
     `model` is what MODEL may be on the command line, an open Source, a transformers model, or a
     plain nn.Module. `max_seq` defaults to
-    2,048 or the model's own longest sequence, whichever is less. Raises KeyError for an unknown
+    2,048 or the model's own longest sequence, whichever is less. With `speculate` there is one more
+    program, which checks proposed tokens. Raises KeyError for an unknown
     target, ImportRefused for a model that cannot be compiled exactly, ToolchainError without a
     working C compiler.
     """
     source = as_source(model, dtype)
-    options = options_for(source, target, max_seq, dtype)
+    options = options_for(source, target, max_seq, dtype, speculate)
+    if find_target(target).gpu is not None:
+        return compile_kernels(source, target, max_seq, dtype, on_pass)
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
         options.dtype, list(options.tokens), find_compiler().version, cpu_identity(),
@@ -85,14 +91,52 @@ def compile(
     return Program(folder)
 
 
+def compile_kernels(
+    model: str | Path | Source | nn.Module,
+    target: str | Target,
+    max_seq: int | None = None,
+    dtype: str = "f32",
+    on_pass: OnPass | None = None,
+    workers: int | None = None,
+    machine_code: bool = True,
+) -> KernelProgram:
+    """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
+
+    `model`, `max_seq` and `dtype` as in `compile`; `workers` is the grid, by default the GPU's
+    SMs. Without `machine_code` only the text is made, for the host to run. Raises KeyError for an
+    unknown target, ToolchainError without NVRTC, AmkError for a model that does not fit the GPU.
+    """
+    from amk.codegen.cuda.build import build_kernels
+
+    source, chosen = as_source(model, dtype), find_target(target)
+    if chosen.gpu is None:
+        raise AmkError(f"target {chosen.name!r} is no GPU")
+    options = options_for(source, "cpu", max_seq, dtype)
+    options = replace(options, target=chosen.name if chosen.name in TARGETS else "cpu")
+    key = stable_hash(
+        "kernels", compiler_key(), source.fingerprint(), repr(chosen), options.max_seq,
+        options.dtype, list(options.tokens), workers, machine_code,
+        [version(package) for package in IMPORTED_WITH],
+    )  # fmt: skip
+    folder = Cache("kernels").put(
+        key,
+        lambda d: build_kernels(source, options, chosen, d, on_pass, workers, machine_code),
+    )
+    return KernelProgram(folder)
+
+
 def options_for(
-    source: Source, target: str = "cpu", max_seq: int | None = None, dtype: str = "f32"
+    source: Source,
+    target: str = "cpu",
+    max_seq: int | None = None,
+    dtype: str = "f32",
+    speculate: bool = False,
 ) -> Options:
     """What `compile` compiles when it is given these; errors as there, before any work."""
     longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
     length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
-    wide = () if length < PREFILL_TOKENS else (PREFILL_TOKENS,)
-    return Options(target, length, dtype, (1, *wide))
+    wanted = (1, *((CHECKING_TOKENS,) if speculate else ()), PREFILL_TOKENS)
+    return Options(target, length, dtype, tuple(n for n in wanted if n <= length))
 
 
 def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None = None) -> ModuleOp:
@@ -114,6 +158,11 @@ def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None
     from amk.codegen.cpu.emit import emit_c
     from amk.verify.certify import certify
 
+    if find_target(options.target).gpu is not None:
+        from amk.codegen.cuda.build import build_kernels
+
+        build_kernels(source, options, find_target(options.target), folder, on_pass)
+        return
     modules = [lower(source, options, n, on_pass) for n in options.tokens]
     check_weights(source, modules[0])
     inits = {init_text(m) for m in modules}

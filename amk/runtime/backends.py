@@ -24,6 +24,8 @@ class Settings:
     dtype: str = "f32"
     threads: int | None = None
     report: Report = field(default=lambda text: None)
+    speculate: bool = False
+    """Whether there is to be a program that checks proposed tokens."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def open_native(source: Source, settings: Settings) -> Decoder:
         settings.report(f"compiling {source.name}: {name}")
 
     settings.report(f"looking for {source.name} in the cache")
-    program = compile(source, "cpu", settings.max_seq, settings.dtype, on_pass)
+    program = compile(source, "cpu", settings.max_seq, settings.dtype, on_pass, settings.speculate)
     settings.report(f"loading the weights of {source.name}")
     return program.session(source, settings.threads)
 
@@ -54,10 +56,24 @@ def open_reference(source: Source, settings: Settings) -> Decoder:
     return open_interpreter(source, settings)
 
 
+def open_simt(source: Source, settings: Settings) -> Decoder:
+    """The CUDA program's own text, run on this machine's processor, a thread a block."""
+    from amk.compiler import compile_kernels
+    from amk.runtime.kernel_session import KernelSession
+    from amk.runtime.simt import BLOCKS, SIMT_PATIENCE_S, SimtDevice
+
+    target = settings.target if settings.target.gpu is not None else find_target("h100")
+    settings.report(f"compiling {source.name} for {target.name}, to run here")
+    program = compile_kernels(
+        source, target, settings.max_seq, settings.dtype, workers=BLOCKS, machine_code=False
+    )
+    return KernelSession(program, source, SimtDevice(program), SIMT_PATIENCE_S)
+
+
 BACKENDS: dict[str, Backend] = {
     "native": Backend("cpu", open_native),
     "reference": Backend("cpu", open_reference),
-    "simt": Backend("cpu", None),
+    "simt": Backend("cpu", open_simt),
     "cuda": Backend("cuda", None),
 }
 

@@ -42,7 +42,10 @@ def device_headers() -> dict[str, str]:
 @once
 def nvrtc() -> Any:
     """The NVRTC bindings; ToolchainError without them."""
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+    if (
+        importlib.util.find_spec("cuda") is None
+        or importlib.util.find_spec("cuda.bindings") is None
+    ):
         raise ToolchainError(f"no CUDA compiler: cuda-bindings is missing; {INSTALL_HINT}")
     try:
         from cuda.bindings import nvrtc as bindings

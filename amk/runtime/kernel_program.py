@@ -10,6 +10,7 @@ from typing import Any
 
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
+from amk.runtime.certificate import check_certificate
 from amk.runtime.program import FORMAT, INIT, MANIFEST, Facts
 
 
@@ -53,6 +54,11 @@ class KernelProgram:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AmkError(f"{folder}: not a compiled kernel ({error})") from error
 
+    def check(self) -> None:
+        """AmkError when the certificate does not match the program's files."""
+        facts = self.facts
+        check_certificate(self.folder, facts.max_seq, facts.tokens, certified(self.folder))
+
     @property
     def init_text(self) -> str:
         """The module with @init, for what is computed from the weights at load."""
@@ -82,6 +88,12 @@ class KernelProgram:
             bytes_of(s, self.facts.max_seq) for s in self.layout.slots if s.kind != "activation"
         )
         return slots + sum(self.layout.arenas) + sum(p.blocks * p.scratch_bytes for p in self.plans)
+
+
+def certified(folder: Path) -> list[str]:
+    """The files of a kernel program that its certificate names."""
+    kinds = (".cu", ".cubin")
+    return [MANIFEST, *sorted(p.name for p in folder.iterdir() if p.suffix in kinds)]
 
 
 ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}

@@ -72,6 +72,7 @@ class KernelSession(Decoder):
         device: Device,
         patience_s: float = PATIENCE_S,
     ):
+        program.check()
         super().__init__(program.facts)
         self.program = program
         self.device = device

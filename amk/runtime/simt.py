@@ -24,6 +24,8 @@ FLAGS = (
     "-fno-rtti", "-fno-strict-aliasing", "-fno-math-errno", "-Wno-unknown-pragmas", "-shared",
     "-fPIC", "-pthread",
 )  # fmt: skip
+BLOCKS = 4  # of a grid made for the host: results do not depend on it
+SIMT_PATIENCE_S = 120.0
 ORDERS = {"fifo": 0, "lifo": 1, "random": 2}
 ERRORS = {2: "out of memory or threads"}
 
@@ -65,9 +67,7 @@ def compile_simt(source: str, flags: Sequence[str] = (), cache: Cache | None = N
         for name, text in headers.items():
             (folder / name).write_text(text)
         (folder / "program.cu").write_text(source + '\n#include "amk_simt.h"\n')
-        done = _run(
-            (*compiler.command, *FLAGS, *flags, "-o", "program.so", "program.cu"), folder
-        )
+        done = _run((*compiler.command, *FLAGS, *flags, "-o", "program.so", "program.cu"), folder)
         if done.returncode != 0 or not (folder / "program.so").is_file():
             raise ToolchainError(f"{compiler.command[0]}, compiling C++: {_first_error(done)}")
 

@@ -131,14 +131,18 @@ def header(title: str, plan: Plan, machine: Machine, gpu: Gpu) -> str:
     return f"""/* amk: {title}
  *
  * {plan.blocks} blocks of {plan.threads} threads: {WARPS} warps compute{
-        ", one more streams weights through a ring" if plan.slots else ""}.
+        ", one more streams weights through a ring" if plan.slots else ""
+    }.
  * Shared memory: sums and barriers, {plan.kept_bytes} bytes of prologue results, {areas} x {
-        plan.area_bytes} for a tile,
- * {plan.slots} slots of {plan.slot_bytes}. Each stage waits for counters of finished tiles, computes its
+        plan.area_bytes
+    } for a tile,
+ * {plan.slots} slots of {
+        plan.slot_bytes
+    }. Each stage waits for counters of finished tiles, computes its
  * prologue once a block and then the block's tiles. */
 #define AMK_WARPS {WARPS}
 #define AMK_WORKERS {plan.blocks}
-#define AMK_TOKENS {plan.tokens}
+#define AMK_ROWS {machine.rows}
 #define AMK_KEPT {fixed}
 #define AMK_AREA {fixed + plan.kept_bytes}
 #define AMK_AREA_BYTES {plan.area_bytes}
@@ -213,9 +217,13 @@ def function_text(n: int, compute: str, feed: str, names: Sequence[str]) -> str:
         "  [[maybe_unused]] void *const *const operands = w.launch->operands + row.operands;\n"
     )
     text = f"/* {name}{others} */\n"
-    text += f"AMK_INLINE void stage_{n}(amk_worker &w, const amk_stage &row) {{\n{head}{compute}\n}}\n"
+    text += (
+        f"AMK_INLINE void stage_{n}(amk_worker &w, const amk_stage &row) {{\n{head}{compute}\n}}\n"
+    )
     if feed:
-        text += f"AMK_INLINE void feed_{n}(amk_worker &w, const amk_stage &row) {{\n{head}{feed}\n}}\n"
+        text += (
+            f"AMK_INLINE void feed_{n}(amk_worker &w, const amk_stage &row) {{\n{head}{feed}\n}}\n"
+        )
     return text
 
 

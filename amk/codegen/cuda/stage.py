@@ -36,6 +36,8 @@ class Machine:
     """Bytes of shared memory for what prologues keep; the rest goes to global memory."""
     slots: int = 0
     slot_bytes: int = 0
+    rows: int = 2
+    """Rows of a matrix that a warp multiplies at a time."""
     mma: frozenset[str] = frozenset()
     """Storage dtypes whose chunks of sixteen tokens use matrix instructions."""
 
@@ -228,7 +230,9 @@ class StageEmitter:
             self.area_used += size
             return name, True
         if self.kept + size <= self.machine.kept_limit:
-            self.lines.append(f"float *const {name} = (float *)(w.shared + AMK_KEPT + {self.kept});")
+            self.lines.append(
+                f"float *const {name} = (float *)(w.shared + AMK_KEPT + {self.kept});"
+            )
             self.kept += size
             return name, True
         self.lines.append(f"float *const {name} = (float *)(w.scratch + {self.scratch});")

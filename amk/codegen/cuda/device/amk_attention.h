@@ -133,8 +133,10 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
     AMK_UNROLL
     for (int k = 0; k < AMK_WARPS; k++) t[k] = parts[(k * GB + g) * (D + 2) + at];
     (at < D ? o[g * D + at] : l[g]) = amk_tree(t);
-    if (at == D) m[g] = top[g];
   }
+  AMK_UNROLL
+  for (int g = 0; g < GB; g++) /* no array is indexed by a variable: it would leave registers */
+    if (w.thread == g) m[g] = top[g];
   amk_sync(w); /* the areas are free again */
 }
 

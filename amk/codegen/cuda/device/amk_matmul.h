@@ -131,7 +131,7 @@ AMK_INLINE void amk_rows(amk_worker &w, float *y, int ldy, const float *x, int l
 template <int T, int K, int TOKENS>
 AMK_INLINE void amk_matmul(amk_worker &w, float *y, const float *x, int ldx, const uint8_t *weight,
                            int rows) {
-  amk_rows<T, K, TOKENS, 2, false>(w, y, rows, x, ldx, weight, rows);
+  amk_rows<T, K, TOKENS, AMK_ROWS, false>(w, y, rows, x, ldx, weight, rows);
 }
 
 /* The same from the ring, whose next slots hold the rows, PIECE in each. */
@@ -140,7 +140,7 @@ AMK_INLINE void amk_matmul_ring(amk_worker &w, float *y, const float *x, int ldx
   for (int r = 0; r < rows; r += PIECE) {
     const int n = rows - r < PIECE ? rows - r : PIECE;
     amk_wait_bar(w, w.full + w.slot, w.parity, AMK_FULL_STUCK);
-    amk_rows<T, K, TOKENS, PIECE % 2 == 0 ? 2 : 1, true>(w, y + r, rows, x, ldx,
+    amk_rows<T, K, TOKENS, PIECE % 2 == 0 ? AMK_ROWS : 1, true>(w, y + r, rows, x, ldx,
                                                          w.ring + w.slot * SLOT_BYTES, n);
     amk_warp_barrier(); /* all lanes have read the slot */
     if (w.lane == 0) amk_bar_arrive(w.empty + w.slot);

@@ -1,0 +1,177 @@
+"""From a model to kernels for a GPU: lowering, configurations from the largest down, machine code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amk.codegen.cuda.emit import emit_cuda, fixed_bytes, machine_of
+from amk.codegen.layout import Layout
+from amk.errors import AmkError
+from amk.runtime.certificate import save_certificate
+from amk.runtime.cuda_nvrtc import CUBIN_NAME, LOG_NAME, check_arch, compile_cubin, usage_of
+from amk.runtime.cuda_report import Report, report_of
+from amk.runtime.kernel_program import KernelProgram, Plan, certified, save_kernels
+from amk.runtime.source import Source
+from amk.targets import Gpu, Target
+from amk.verify.certify import certify
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from amk.compiler import OnPass, Options
+
+MIN_RING_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What may be made smaller when a kernel does not fit: the ring, and the rows of a matrix that
+    a warp multiplies at a time."""
+
+    ring_bytes: int
+    rows: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.ring_bytes // 1024} KB ring, {self.rows} row(s) a warp"
+
+
+@dataclass
+class Kernel:
+    """One program, emitted and perhaps compiled."""
+
+    text: str
+    plan: Plan
+    proof: dict[str, Any]
+    report: Report | None = None
+    folder: Path | None = None
+    notes: list[str] | None = None
+
+
+def build_kernels(
+    source: Source,
+    options: Options,
+    target: Target,
+    folder: Path,
+    on_pass: OnPass | None = None,
+    workers: int | None = None,
+    machine_code: bool = True,
+) -> None:
+    """Compiles a model into `folder` (see KernelProgram). `workers` is the grid, by default the
+    GPU's SMs; without `machine_code` the text alone is written, for a host that runs it.
+
+    Raises ToolchainError without NVRTC or when it does not know the architecture, AmkError when
+    the model cannot fit the GPU's memory or no configuration is free of spills; before files.
+    """
+    from amk.compiler import check_weights, facts_of, init_text, programs_of
+
+    gpu = target.gpu
+    assert gpu is not None
+    if machine_code:
+        check_arch(gpu.arch)
+    layout, kernels, inits = Layout(), [], set()
+    modules: list[ModuleOp] = []
+    for number, tokens in enumerate(options.tokens):
+        module = lower_for_gpu(source, options, tokens, workers or gpu.sms, on_pass)
+        modules.append(module)
+        inits.add(init_text(module))
+        (program,) = programs_of(module)
+        layout.tokens.append(tokens)
+        layout.arenas.append(program.arena.value.data)
+        title = f"{program.sym_name.data} of {source.name}, {options.dtype}, for {target.name}"
+        kernels.append(fit(module, number, layout, gpu, title, machine_code))
+    check_weights(source, modules[0])
+    if len(inits) != 1:
+        raise AmkError("the programs of one model disagree about @init")
+    notes = [line for k in kernels for line in k.notes or ()]
+    save_kernels(
+        folder, facts_of(source, options, modules[0]), layout, inits.pop(),
+        [k.text for k in kernels], [k.plan for k in kernels], notes,
+    )  # fmt: skip
+    check_memory(KernelProgram(folder), target)
+    for kernel, tokens in zip(kernels, options.tokens, strict=True):
+        if kernel.folder is not None:
+            shutil.copyfile(kernel.folder / CUBIN_NAME, folder / f"program-{tokens}.cubin")
+    save_certificate(folder, [k.proof for k in kernels], certified(folder))
+
+
+def lower_for_gpu(
+    source: Source, options: Options, tokens: int, workers: int, on_pass: OnPass | None = None
+) -> ModuleOp:
+    """Imports the model and lowers it to a static schedule of `workers` blocks."""
+    from amk.frontend.hf import import_model
+    from amk.passes import run_pipeline
+
+    module = import_model(source.importable(), tokens=tokens, dtype=options.dtype)
+    if on_pass is not None:
+        on_pass("import", module, 0.0)
+    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers}}}"
+    run_pipeline(module, spec, on_pass=on_pass, check="borders")
+    return module
+
+
+def fit(
+    module: ModuleOp, number: int, layout: Layout, gpu: Gpu, title: str, machine_code: bool
+) -> Kernel:
+    """The first configuration whose kernel is resident at once and spills nothing."""
+    notes: list[str] = []
+    for configuration in configurations(module, gpu):
+        kernel = emit(module, number, layout, gpu, title, configuration)
+        if not machine_code:
+            return kernel
+        kernel.folder = compile_cubin(kernel.text, gpu.arch)
+        usage = usage_of((kernel.folder / LOG_NAME).read_text())
+        kernel.report = report_of(kernel.plan, usage, gpu)
+        line = f"program of {kernel.plan.tokens} token(s): {kernel.report.line()}"
+        if kernel.report.coresident and not kernel.report.spills:
+            kernel.notes = [*notes, line]
+            return kernel
+        notes.append(f"{line}; {configuration} does not fit, trying the next smaller")
+    raise AmkError(f"cuda: no configuration fits sm_{gpu.arch}: {notes[-1] if notes else title}")
+
+
+def configurations(module: ModuleOp, gpu: Gpu) -> Iterator[Configuration]:
+    """From what keeps the memory busiest to what takes the least."""
+    from amk.compiler import programs_of
+
+    (program,) = programs_of(module)
+    bare = machine_of(program, gpu)
+    _, plan = emit_cuda(program, 0, Layout(), gpu, "", bare)
+    room = gpu.shared - fixed_bytes(64) - plan.kept_bytes - 2 * plan.area_bytes
+    ring = min(gpu.in_flight, room) if program.tokens.value.data == 1 else 0
+    for rows in (2, 1):
+        for part in (1, 2):
+            if ring > 0:
+                yield Configuration(ring // part, rows)
+        yield Configuration(0, rows)
+
+
+def emit(
+    module: ModuleOp, number: int, layout: Layout, gpu: Gpu, title: str, chosen: Configuration
+) -> Kernel:
+    from amk.compiler import programs_of
+    from amk.passes import run_pipeline
+
+    streamed = module.clone()
+    if chosen.ring_bytes:
+        run_pipeline(streamed, f"stream-weights{{ring-bytes={chosen.ring_bytes}}}", check="borders")
+    (program,) = programs_of(streamed)
+    machine = replace(machine_of(program, gpu), rows=chosen.rows)
+    text, plan = emit_cuda(program, number, layout, gpu, title, machine)
+    return Kernel(text, plan, asdict(certify(program)))
+
+
+def check_memory(program: KernelProgram, target: Target) -> None:
+    """AmkError when weights, caches and activations exceed the GPU's memory."""
+    gpu = target.gpu
+    assert gpu is not None
+    need = program.device_bytes()
+    if need > gpu.memory:
+        raise AmkError(
+            f"{program.facts.model} needs {need / 1e9:.1f} GB ({program.weight_bytes() / 1e9:.1f}"
+            f" of weights) and {target.name} has {gpu.memory / 1e9:.1f}: use a shorter max_seq, a"
+            " smaller dtype or another target"
+        )
