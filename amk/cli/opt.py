@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from xdsl.targets import get_all_targets
 from xdsl.utils.exceptions import DiagnosticException, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
+from amk.codegen.targets import TARGETS
 from amk.errors import AmkError
 from amk.ir import DIALECTS
 from amk.passes import PASSES, PIPELINES, first_line, parse_passes, run_pipeline, verify
@@ -31,6 +33,8 @@ examples:
   amk-opt step.mlir -p 'split-init{max-seq=512},dce'     a pass with an option
   amk-opt step.mlir -p 'amk-decode{max-seq=512}'         a named pipeline, options for its passes
   amk-opt step.mlir -p raise --pass-statistics           what the pass did, on stderr
+  amk-opt step.mlir -p 'amk-decode{max-seq=512}' -t cpu  the C that such a program becomes
+  amk-opt step.mlir -p raise --run 1,2,3                 logits of an interpreter, seeded weights
   amk-opt --list-passes                                  passes, their options, pipelines
   cat step.mlir | amk-opt -p canonicalize -o out.mlir    from stdin, to a file
 """
@@ -57,7 +61,7 @@ class AmkOpt(xDSLOptMain):
             self.register_pass(name, factory)
 
     def register_all_targets(self) -> None:
-        self.available_targets |= get_all_targets()
+        self.available_targets |= {**get_all_targets(), **TARGETS}
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser) -> None:
         super().register_all_arguments(arg_parser)
@@ -68,6 +72,13 @@ class AmkOpt(xDSLOptMain):
             "--pass-statistics",
             action="store_true",
             help="print what each pass counted to stderr",
+        )
+        arg_parser.add_argument(
+            "--run",
+            metavar="TOKENS",
+            type=token_list,
+            help="interpret the module on comma-separated tokens from position 0, with seeded"
+            " weights, and print the logits as JSON instead of the module",
         )
         arg_parser.add_argument(
             "--list-passes", action="store_true", help="list passes and pipelines, and stop"
@@ -98,6 +109,8 @@ class AmkOpt(xDSLOptMain):
             if module is None:
                 return ""
             self.apply_passes(module)
+            if self.args.run is not None:
+                return run_text(module, self.args.run)
             return self.output_resulting_program(module)
         except ParseError as e:
             if not self.args.parsing_diagnostics:
@@ -150,6 +163,22 @@ class AmkOpt(xDSLOptMain):
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def token_list(text: str) -> list[int]:
+    """Comma-separated token ids."""
+    return [int(t) for t in text.split(",")]
+
+
+def run_text(module: ModuleOp, tokens: list[int]) -> str:
+    """The logits of an interpreter as one line of JSON a position, every digit of the f32."""
+    from amk.interpreters.run_module import run_module
+
+    rows = run_module(module, tokens)
+    return "".join(
+        json.dumps({"position": i, "argmax": int(row.argmax()), "logits": row.tolist()}) + "\n"
+        for i, row in enumerate(rows)
+    )
 
 
 def list_passes() -> str:

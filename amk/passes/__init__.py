@@ -128,8 +128,9 @@ def run_pipeline(
     """Runs the passes `spec` names on `module`, in place.
 
     `check` says when the module is verified: after "each" pass, at the "borders" between phases
-    (after a legality pass and after the last one), or "never". `on_pass(name, module, seconds)` is called after each pass. Raises AmkError that
-    names the pass when the pass fails or leaves IR that does not verify.
+    (after a legality pass and after the last one), or "never". `on_pass(name, module, seconds)`
+    is called after each pass. Raises AmkError that names the pass when the pass fails or leaves
+    IR that does not verify.
     """
     ctx = context() if ctx is None else ctx
     reports: list[PassReport] = []

@@ -32,7 +32,7 @@ from itertools import count
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
@@ -269,6 +269,7 @@ class Fuser:
             op.detach()
         body = Block(ops)
         stage = lm.StageOp(Region(body), [v.type for v in yields], name)
+        stage.location = next((op.location for op in ops if isinstance(op, ANCHORS)), UnknownLoc())
         for value, result in zip(yields, stage.results, strict=True):
             value.replace_uses_with_if(result, lambda use: use.operation not in members)
         body.add_op(lm.YieldOp(*yields))

@@ -73,6 +73,7 @@ class StageLowering:
             parts += self.feature_parts(group) if group.tilings else [self.single_part(group)]
         name = stage_name(self.stage)
         stages = [assemble(name, self.builder.prologue, parts)]
+        stages[0].location = self.stage.location
         for search in self.searches.values():
             join = search.join(self.program.memory[search.result])
             stages.append(assemble(f"{name}.argmax", Block(), [join]))

@@ -73,6 +73,7 @@ def into_epilogue(append: kv.AppendOp, stage: lm.StageOp) -> None:
         [v.type for v in yielded],
         stage.sym_name.data if stage.sym_name else None,
     )
+    rebuilt.location = stage.location
     block = stage.parent
     assert block is not None
     block.insert_op_after(rebuilt, stage)

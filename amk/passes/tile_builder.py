@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.dialects.builtin import LocationAttr, UnknownLoc
 from xdsl.ir import Block, Operation, SSAValue
 
 from amk.errors import AmkError
@@ -29,6 +30,7 @@ class TileBuilder:
         self.matrices: dict[SSAValue, SSAValue] = {}
         self.part = Block()
         self.made: dict[tuple[SSAValue, Box], SSAValue] = {}
+        self.location: LocationAttr = UnknownLoc()
 
     def begin_part(self) -> Block:
         self.part = Block()
@@ -43,6 +45,7 @@ class TileBuilder:
             isinstance(v.owner, Operation) and v.owner.parent is self.part for v in op.operands
         ):
             fixed = False
+        op.location = self.location
         (self.prologue if fixed else self.part).add_op(op)
         return op.results[0]
 
@@ -67,11 +70,16 @@ class TileBuilder:
         return result
 
     def compute(self, value: SSAValue, box: Box) -> SSAValue:
+        """Runs the rule of the op behind `value`; what it builds takes that op's location."""
         op = value.owner
         if isinstance(op, Operation):
             for kind, rule in RULES.items():
                 if isinstance(op, kind):
-                    return rule(self, op, box)
+                    outer, self.location = self.location, op.location
+                    try:
+                        return rule(self, op, box)
+                    finally:
+                        self.location = outer
         name = op.name if isinstance(op, Operation) else "a block argument"
         raise AmkError(f"lower-lm-to-mk: no rule for {name} inside a stage")
 

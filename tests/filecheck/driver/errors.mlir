@@ -10,7 +10,7 @@ func.func @step(%x: tensor<4xf32>, %pos: index) -> tensor<4xf32> {
   func.return %x : tensor<4xf32>
 }
 
-// UNKNOWN: amk-opt: error: unknown pass 'no-such-pass'; known: amk-decode
+// UNKNOWN: amk-opt: error: unknown pass 'no-such-pass'; known: amk-
 // OPTION: amk-opt: error: pass split-kv:
 // SYNTAX: amk-opt: error: cannot read the pipeline 'cse{':
 // PIPELINE: amk-opt: error: pipeline amk-lm: no pass has the option 'colour'
