@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from amk.cli.common import (
@@ -26,6 +27,7 @@ EXAMPLES = """\
   amk generate model.gguf --prompt "The capital of France is" --max-tokens 32 --verify --json
   amk generate model.gguf --chat --prompt "Why is the sky blue?" --stream
   amk generate model.gguf --chat                       a conversation, a line a turn
+  amk generate model.gguf --prompt TEXT --save-state text.kv     then --load-state text.kv
   amk generate model.gguf --prompt Once --temperature 0.8 --top-p 0.9 --seed 1 --stream
 """
 
@@ -65,6 +67,18 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="compare the tokens with HuggingFace's greedy ones"
     )
+    parser.add_argument(
+        "--speculate",
+        choices=("ngram",),
+        help="let the text propose tokens and check several in a launch: the same tokens, sooner",
+    )
+    parser.add_argument("--save-state", type=Path, metavar="F", help="keep the cache in a file")
+    parser.add_argument(
+        "--load-state",
+        type=Path,
+        metavar="F",
+        help="go on from a saved cache; a prompt is optional",
+    )
     output = parser.add_mutually_exclusive_group()
     add_json(output)  # type: ignore[arg-type]
     output.add_argument("--stream", action="store_true", help="print text as tokens come")
@@ -83,7 +97,10 @@ def run(options: argparse.Namespace) -> int:
         raise AmkError("--weights native is not available in this version: use --weights f32")
     source = open_source(options.model)
     with progress() as report:
-        settings = Settings(target, options.max_seq, options.dtype, options.threads, report)
+        settings = Settings(
+            target, options.max_seq, options.dtype, options.threads, report,
+            options.speculate is not None,
+        )  # fmt: skip
         if options.chat and options.prompt is None:
             from amk.cli.chat import converse
 
@@ -92,26 +109,69 @@ def run(options: argparse.Namespace) -> int:
         check_prompt(options, source, prompt)
         decoder = open_decoder(backend, source, settings)
     with decoder:
-        return answer(options, source, backend, decoder, prompt)
+        before, prompt = resume(options, decoder, prompt)
+        return answer(options, source, backend, decoder, before, prompt)
+
+
+def resume(options: argparse.Namespace, decoder: Any, prompt: list[int]) -> tuple[list[int], Any]:
+    """Loads the state that was asked for: the tokens before the prompt, and the prompt. Without one
+    the state's last token is run again, for the logits after it."""
+    from amk.runtime.generate import check_fits
+
+    if options.load_state is None:
+        return [], prompt
+    decoder.load(options.load_state)
+    if not prompt:
+        prompt = decoder.tokens[-1:]
+        decoder.truncate(decoder.length - 1)
+    before = list(decoder.tokens)
+    with usage():
+        check_fits([*before, *prompt], options.max_tokens, decoder.max_seq, None)
+    return before, prompt
 
 
 def answer(
-    options: argparse.Namespace, source: Any, backend: str, decoder: Any, prompt: list[int]
+    options: argparse.Namespace,
+    source: Any,
+    backend: str,
+    decoder: Any,
+    before: list[int],
+    prompt: list[int],
 ) -> int:
-    """Runs the prompt, shows what came, and compares it when asked."""
+    """Runs the prompt after the tokens `before` it, shows what came, and compares it when asked."""
     from amk.runtime import generate as g
     from amk.runtime.backends import BACKENDS as ROWS
+    from amk.runtime.speculate import Speculation, speculate
 
     stop = g.NO_STOP if options.ignore_eos else frozenset(source.eos_token_ids())
     writer = Writer(None if options.prompt is None else source.tokenizer(), options.stream)
     start = time.perf_counter()
-    made = g.decode(decoder, prompt, options.max_tokens, choose_of(options), stop, writer.push)
+    notes: list[str] = []
+    prompt_launches: list[int] = []
+
+    def show(token: int) -> None:
+        if not prompt_launches:
+            prompt_launches.append(decoder.launches)
+        writer.push(token)
+
+    if options.speculate is None:
+        made = g.decode(decoder, prompt, options.max_tokens, choose_of(options), stop, show)
+    else:
+        report = Speculation()
+        made = speculate(decoder, prompt, options.max_tokens, stop, show, report)
+        notes.append(f"speculation: {report.kept} of {report.proposed} proposed tokens kept")
     seconds = time.perf_counter() - start
-    latencies = decoder.latencies_us
+    latencies = list(decoder.latencies_us)
+    if options.save_state is not None:
+        decoder.step(made[-1])
+        decoder.save(options.save_state)
+    prompt = [*before, *prompt]
     if not options.json:
         writer.finish(made)
-        say(f"{len(made)} tokens after {len(prompt)} in {seconds:.3f} s: {rate(latencies, made)}")
-    eager, notes = None, []
+        say(
+            f"{len(made)} tokens after {len(prompt)} in {seconds:.3f} s: {rate(latencies, prompt_launches[0], made)}"
+        )
+    eager = None
     if options.verify:
         with progress() as report:
             report("comparing with transformers")
@@ -129,13 +189,13 @@ def answer(
     return 1 if result.matches_eager is False else 0
 
 
-def rate(latencies_us: list[float], made: list[int]) -> str:
+def rate(latencies_us: list[float], prompt_launches: int, made: list[int]) -> str:
     """Tokens a second of the launches that followed the prompt."""
-    steps = latencies_us[len(latencies_us) - len(made) + 1 :]
+    first, steps = latencies_us[:prompt_launches], latencies_us[prompt_launches:]
+    text = f"first after {sum(first) / 1e3:.1f} ms"
     if not steps:
-        return f"first after {sum(latencies_us) / 1e3:.1f} ms"
-    first = sum(latencies_us[: len(latencies_us) - len(steps)]) / 1e3
-    return f"first after {first:.1f} ms, then {len(steps) * 1e6 / sum(steps):.1f} tokens/s"
+        return text
+    return f"{text}, then {(len(made) - 1) * 1e6 / sum(steps):.1f} tokens/s"
 
 
 def verdict(result: Any) -> str:
@@ -153,13 +213,19 @@ def verdict(result: Any) -> str:
 def check_options(options: argparse.Namespace) -> None:
     from amk.runtime.sampling import chooser
 
-    if options.prompt is None and options.prompt_ids is None and not options.chat:
+    given = (options.prompt, options.prompt_ids, options.load_state)
+    if given == (None, None, None) and not options.chat:
         raise UsageError("give --prompt TEXT, --prompt-ids 1,2,3 or --chat")
     if options.chat and options.prompt_ids is not None:
         raise UsageError("--chat takes a text: use --prompt")
     talks = options.chat and options.prompt is None
-    if talks and (options.json or options.verify):
-        raise UsageError("--json and --verify need one prompt: give --prompt with --chat")
+    states = options.save_state or options.load_state or options.speculate
+    if talks and (options.json or options.verify or states):
+        raise UsageError(
+            "--json, --verify, --speculate and states need one prompt: give --prompt with --chat"
+        )
+    if options.speculate is not None and options.temperature != 0:
+        raise UsageError("--speculate makes greedy tokens: leave --temperature at 0")
     if options.verify and options.temperature != 0:
         raise UsageError("--verify compares greedy tokens: leave --temperature at 0")
     with usage():
@@ -175,6 +241,8 @@ def choose_of(options: argparse.Namespace) -> Any:
 def prompt_of(options: argparse.Namespace, source: Any) -> list[int]:
     if options.prompt_ids is not None:
         return parse_ids(options.prompt_ids)
+    if options.prompt is None:
+        return []  # what the saved state holds
     if options.chat:
         messages = [{"role": "user", "content": options.prompt}]
         return source.tokenizer().chat(source.chat_template(), messages)
@@ -195,6 +263,8 @@ def check_prompt(options: argparse.Namespace, source: Any, prompt: list[int]) ->
     from amk.compiler import options_for
     from amk.runtime.generate import check_fits, checked_ids
 
+    if not prompt:
+        return
     with usage():
         length = options_for(source, "cpu", options.max_seq, options.dtype).max_seq
         check_fits(checked_ids(prompt), options.max_tokens, length, source.vocab_size)
