@@ -303,6 +303,9 @@ class BufferOp(MkOp):
         require(self.kind.data in KINDS, f"M5: kind {self.kind.data!r}; known: {KINDS}")
         is_open = -1 in self.type.get_shape()
         require(is_open == (self.kind.data == "cache"), "M5: a cache, and only it, is open")
+        if self.offset is not None:
+            require(self.kind.data == "activation", "M5: only activations live in the arena")
+            require(self.offset.value.data >= 0, "M5: an offset is not negative")
         given = self.policy is not None
         require(not given or self.kind.data == "cache", "M5: only a cache has a policy")
         require(not given or self.growth in POLICIES, f"M5: policy; known: {POLICIES}")
@@ -324,9 +327,6 @@ class BufferOp(MkOp):
                 f"M5: a ring of {self.ring_rows} rows is too short for a window of {window} and"
                 f" {tokens} new ones",
             )
-        if self.offset is not None:
-            require(self.kind.data == "activation", "M5: only activations live in the arena")
-            require(self.offset.value.data >= 0, "M5: an offset is not negative")
 
 
 @irdl_op_definition
@@ -1086,7 +1086,7 @@ class ArgmaxOp(FunctionOp):
     """The largest element of each row [.., N] and where it is, both kept as [.., 1].
 
     `position` is `first` plus the lowest index of the largest element, as f32, exact below 2²⁴; a
-    NaN is larger than any number. M16."""
+    NaN is larger than any number. M18."""
 
     name = "mk.argmax"
     input = operand_def(TensorType)
@@ -1107,15 +1107,15 @@ class ArgmaxOp(FunctionOp):
     def verify_(self) -> None:
         verify_offsets(self, self.first)
         expect = (*shape_of(self.input)[:-1], 1)
-        require(len(self.first) == 1, "M16: argmax starts at one index")
+        require(len(self.first) == 1, "M18: argmax starts at one index")
         same = shape_of(self.maximum) == shape_of(self.position) == expect
-        require(same, f"M16: the results are {expect}")
+        require(same, f"M18: the results are {expect}")
 
 
 @irdl_op_definition
 class PickOp(FunctionOp):
     """Of each row of `values` [.., T] the element at the first largest element of the same row
-    of `keys`, kept as [.., 1]: joins the results of `mk.argmax` over tiles. M16."""
+    of `keys`, kept as [.., 1]: joins the results of `mk.argmax` over tiles. M18."""
 
     name = "mk.pick"
     keys = operand_def(TensorType)
@@ -1130,9 +1130,9 @@ class PickOp(FunctionOp):
         super().__init__(operands=[keys, values], result_types=[row])
 
     def verify_(self) -> None:
-        require(shape_of(self.keys) == shape_of(self.values), "M16: a key a value")
+        require(shape_of(self.keys) == shape_of(self.values), "M18: a key a value")
         expect = (*shape_of(self.values)[:-1], 1)
-        require(shape_of(self.result) == expect, f"M16: the result is {expect}")
+        require(shape_of(self.result) == expect, f"M18: the result is {expect}")
 
 
 STRUCTURE = (ProgramOp, BufferOp, EventOp, StreamOp, YieldOp, StageOp, PartOp)

@@ -89,7 +89,7 @@ def empty_caches(program: mk.ProgramOp, capacity: int = MAX_SEQ) -> dict[str, Ar
     """Caches full of NaN, so that a read past the live rows shows."""
     return {
         b.source.data: np.full(
-            [capacity if d == -1 else d for d in b.type.get_shape()], np.nan, np.float32
+            [capacity if d == -1 else d for d in b.memory_shape], np.nan, np.float32
         )
         for b in program.buffers()
         if b.kind.data == "cache"

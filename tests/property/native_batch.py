@@ -16,6 +16,8 @@ from amk.ir import mk
 from amk.runtime.toolchain import CFLAGS, compile_shared
 
 Array = np.ndarray
+ROWS = 2
+"""The axis of a cache that counts rows."""
 FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in CFLAGS)
 CARRIERS = {
     "f32": np.dtype(np.float32),
@@ -28,7 +30,7 @@ CARRIERS = {
 def stored(values: Array, dtype: str) -> Array:
     """Values as a buffer of a storage dtype holds them."""
     if dtype == "bf16":
-        return to_bf16_bits(values)
+        return np.ascontiguousarray(to_bf16_bits(values))
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values, CARRIERS[dtype])
 
@@ -100,7 +102,7 @@ class NativeBatch:
                 continue
             pointers[i] = self.memory[slot].ctypes.data
             if slot.kind == "cache":
-                capacity[i] = self.memory[slot].shape[slot.shape.index(-1)]
+                capacity[i] = self.memory[slot].shape[ROWS]
         pool = self.library.amk_open(workers)
         assert pool
         error = self.library.amk_launch(
