@@ -59,6 +59,8 @@ class Place:
     given: bool
     done: np.ndarray
     """Which elements this launch wrote."""
+    ring: int = 0
+    """Rows that a ring has memory for, of those that positions name."""
 
     @property
     def name(self) -> str:
@@ -99,18 +101,27 @@ class Shadow:
         else:
             each = op.type.element_bytes() // self.unit
             start = offset_of(op) // self.unit
-        numbers = start + np.arange(prod(shape) * each).reshape(*shape, each)
+        memory = tuple(
+            op.ring_rows or n if d == -1 else n
+            for n, d in zip(shape, op.type.get_shape(), strict=True)
+        )
+        numbers = start + np.arange(prod(memory) * each).reshape(*memory, each)
         if numbers.size and numbers.max() >= len(space.writer):
             self.fault("bounds", f"buffer {op.source.data!r} leaves the arena")
             numbers = numbers % max(len(space.writer), 1)
-        place = Place(number, op, space, numbers, given, np.zeros(shape, bool))
+        place = Place(number, op, space, numbers, given, np.zeros(shape, bool), op.ring_rows)
         if given:
             space.holder[...] = number
         if op.kind.data == "cache":
-            rows = [slice(None)] * len(shape)
-            rows[op.type.get_shape().index(-1)] = slice(0, self.past)
-            space.holder[numbers[tuple(rows)].ravel()] = number
+            self.fill_rows(place, op.type.get_shape().index(-1))
         return place
+
+    def fill_rows(self, place: Place, axis: int) -> None:
+        """The rows that earlier launches left; a ring holds the last of them only."""
+        first = max(self.past - place.ring, 0) if place.ring else 0
+        for row in range(first, self.past):
+            cells = np.take(place.cells, row % (place.ring or row + 1), axis).ravel()
+            place.space.holder[cells] = tag(place, row)
 
     def fault(self, kind: str, what: str) -> None:
         if len(self.faults) < 64:
@@ -131,7 +142,8 @@ class Shadow:
 
     def cells_of(
         self, value: SSAValue, low: list[int], high: list[int], what: str
-    ) -> tuple[Place, np.ndarray, tuple[slice, ...]] | None:
+    ) -> tuple[Place, np.ndarray, np.ndarray, tuple[slice, ...]] | None:
+        """(place, cells, what each should hold, elements); None when there is nothing to touch."""
         place = self.places[value]
         if any(a >= b for a, b in zip(low, high, strict=True)):
             return None
@@ -140,17 +152,27 @@ class Shadow:
                 self.fault("bounds", f"{what} {place.name}{low}..{high} of {place.done.shape}")
                 return None
         at = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
-        return place, place.cells[at].ravel(), at
+        if place.op.kind.data != "cache":
+            cells = place.cells[at].ravel()
+            return place, cells, np.full(len(cells), place.number), at
+        axis = place.op.type.get_shape().index(-1)
+        cells, tags = [], []
+        for row in range(low[axis], high[axis]):
+            slot = row % place.ring if place.ring else row
+            inner = (*at[:axis], slice(slot, slot + 1), *at[axis + 1 :])
+            cells.append(place.cells[inner].ravel())
+            tags.append(np.full(len(cells[-1]), tag(place, row)))
+        return place, np.concatenate(cells), np.concatenate(tags), at
 
     def read(self, worker: int, value: SSAValue, low: list[int], high: list[int]) -> None:
         found = self.cells_of(value, low, high, "read")
         if found is None:
             return
-        place, cells, _ = found
+        place, cells, tags, _ = found
         space = place.space
-        if (space.holder[cells] != place.number).any():
-            other = int(space.holder[cells][space.holder[cells] != place.number][0])
-            kind = "unwritten" if other < 0 else "clobbered"
+        wrong = space.holder[cells] != tags
+        if wrong.any():
+            kind = "unwritten" if int(space.holder[cells][wrong][0]) < 0 else "clobbered"
             self.fault(kind, f"read of {place.name}{low}..{high} at P = {self.past}")
         if place.given and not place.done.any():
             return
@@ -163,7 +185,7 @@ class Shadow:
         found = self.cells_of(value, low, high, "write")
         if found is None:
             return
-        place, cells, at = found
+        place, cells, tags, at = found
         space = place.space
         if place.op.kind.data not in mk.WRITABLE:
             self.fault("read-only", f"write of {place.name}")
@@ -177,7 +199,7 @@ class Shadow:
         place.done[at] = True
         space.writer[cells] = worker
         space.written_at[cells] = own[worker]
-        space.holder[cells] = place.number
+        space.holder[cells] = tags
 
     def finish(self) -> None:
         """What a launch owes: outputs whole, rows P … P + S − 1 of each cache and no other."""
@@ -197,6 +219,11 @@ class Shadow:
         rule = RULES.get(type(op))
         if rule is not None:
             rule(self, worker, op, env)
+
+
+def tag(place: Place, row: int) -> int:
+    """What a cell of a cache holds: the row of one position."""
+    return place.number + (row + 1) * 1_000_000
 
 
 def offset_of(op: mk.BufferOp) -> int:

@@ -4,6 +4,7 @@ address of its last byte fits the integers of the emitter."""
 from __future__ import annotations
 
 import numpy as np
+from xdsl.dialects.builtin import IntegerAttr
 
 from amk.ir import mk
 from amk.verify.context import Context, elements
@@ -36,9 +37,21 @@ def check_bounds(ctx: Context) -> None:
                 proved.add(question)
         if access.write:
             ctx.report.count("V7")
-            if access.buffer.kind not in mk.WRITABLE:
-                what = f"a {access.buffer.kind} is written"
-                ctx.add(Finding("V7", what, 0, (ctx.tile(access, 0, 0),), access.buffer.name))
+            ctx.add(given_written(ctx, access))
+
+
+def happens(ctx: Context, access: Access) -> int | None:
+    """The smallest position at which an access touches anything."""
+    filled = np.broadcast_to(ctx.families.of(access).filled, ctx.positions.past.shape)
+    return int(np.argmax(filled)) if filled.any() else None
+
+
+def given_written(ctx: Context, access: Access) -> Finding | None:
+    past = happens(ctx, access)
+    if access.buffer.kind in mk.WRITABLE or past is None:
+        return None
+    what = f"a {access.buffer.kind} is written"
+    return Finding("V7", what, past, (ctx.tile(access, 0, past),), access.buffer.name)
 
 
 def placed(ctx: Context, buffer: Buffer) -> Finding | None:
@@ -86,7 +99,7 @@ def inside(ctx: Context, access: Access) -> Finding | None:
 
 def index_bits(ctx: Context) -> int:
     attribute = ctx.program.op.attributes.get(INDEX_BITS)
-    return attribute.value.data if isinstance(attribute, mk.IntegerAttr) else DEFAULT_BITS
+    return attribute.value.data if isinstance(attribute, IntegerAttr) else DEFAULT_BITS
 
 
 def last_byte(shape: list[int], ends: list[int], element_bytes: int) -> int:
@@ -99,13 +112,19 @@ def last_byte(shape: list[int], ends: list[int], element_bytes: int) -> int:
 
 
 def addressed(ctx: Context, access: Access, bits: int) -> Finding | None:
-    """At the largest position, with a cache as long as max_seq."""
-    shape = [ctx.program.max_seq if d == -1 else d for d in access.buffer.shape]
-    ends = [int(np.max(high)) for _, high in ctx.families.of(access).hull]
-    start = access.buffer.offset or 0
-    end = start + last_byte(shape, ends, access.buffer.element_bytes)
-    if end < 1 << (bits - 1):
+    """The furthest byte over all positions, with a cache as long as max_seq."""
+    family, at = ctx.families.of(access), ctx.positions
+    filled = np.broadcast_to(family.filled, at.past.shape)
+    if not filled.any():
         return None
+    rows = access.buffer.ring or ctx.program.max_seq
+    shape = [rows if d == -1 else d for d in access.buffer.shape]
+    ends = [np.broadcast_to(high, at.past.shape)[filled] for _, high in family.hull]
+    start = access.buffer.offset or 0
+    last = [min(int(e.max()), extent) for e, extent in zip(ends, shape, strict=True)]
+    end = start + last_byte(shape, last, access.buffer.element_bytes)
+    if end <= 1 << (bits - 1):
+        return None
+    past = int(np.flatnonzero(filled)[int(np.argmax(ends[access.buffer.rows_axis or 0]))])
     what = f"byte {end} does not fit a signed integer of {bits} bits"
-    last = ctx.program.positions - 1
-    return Finding("V13", what, last, (ctx.tile(access, 0, last),), access.buffer.name)
+    return Finding("V13", what, past, (ctx.tile(access, 0, past),), access.buffer.name)

@@ -28,7 +28,12 @@ def check_coverage(ctx: Context) -> None:
         if buffer.kind == "cache":
             ctx.report.count("V1")
             ctx.add(rows_appended(ctx, buffer, writes, once))
-            continue  # rows before P come with the launch, the others were just counted
+            # Rows before P come with the launch, the others were just counted; but a ring has
+            # room for the last of them only.
+            for read in ctx.reads.get(buffer, []) if buffer.ring else ():
+                ctx.report.count("V3")
+                ctx.add(rows_kept(ctx, read))
+            continue
         if buffer.kind == "output":
             ctx.report.count("V8")
             ctx.add(produced(ctx, buffer, writes, once))
@@ -132,6 +137,26 @@ def rows_appended(ctx: Context, buffer: Buffer, writes: list[Access], once: bool
             at[axis] += past
             what = "a row of the cache is not appended"
             return Finding("V1", what, past, (), buffer.name, str(at.tolist()))
+    return None
+
+
+def rows_kept(ctx: Context, read: Access) -> Finding | None:
+    """The rows of a ring that a launch reads are none of those whose slots it writes over."""
+    axis, ring = read.buffer.rows_axis, read.buffer.ring
+    assert axis is not None
+    family = ctx.families.of(read)
+    oldest = ctx.positions.past + (ctx.program.tokens - ring)
+    bad = both(negate(family.hull[axis][0] >= oldest), family.filled)
+    terms = [*read.box[axis], *read.part.grid, P]
+    for past in representatives(ctx.positions, terms, bad) if np.any(bad) else ():
+        found = boxes(read, past)
+        there = (found[:, :, 0] < found[:, :, 1]).all(axis=1)
+        gone = there & (found[:, axis, 0] < past + ctx.program.tokens - ring)
+        if gone.any():
+            tile = int(np.argmax(gone))
+            what = f"a row is read whose slot of {ring} another row of this launch takes"
+            side = (ctx.tile(read, tile, past),)
+            return Finding("V3", what, past, side, read.buffer.name, elements(found[tile]))
     return None
 
 

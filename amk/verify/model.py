@@ -13,6 +13,7 @@ from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
+from amk.errors import AmkError
 from amk.ir import mk
 from amk.ir.expr import Const, Expr, P, maximum, minimum, wrap
 from amk.ir.lm import shape_of
@@ -24,7 +25,8 @@ ZERO = Const(0)
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory of its own, or a place in the arena. `shape` holds −1 on a cache's open axis."""
+    """Memory of its own, or a place in the arena. `shape` holds −1 on a cache's open axis, whose
+    rows are named by position; a ring has memory for `ring` of them, else that is 0."""
 
     op: mk.BufferOp
     kind: str
@@ -34,6 +36,7 @@ class Buffer:
     nbytes: int
     """Of the buffer; 0 for a cache, whose capacity is known at run time."""
     offset: int | None
+    ring: int
 
     @property
     def rows_axis(self) -> int | None:
@@ -241,6 +244,8 @@ class Reader:
             self.reductions.append(op)
         rule = RULES.get(type(op))
         if rule is None:
+            if any(isinstance(v.type, mk.BufferType) for v in op.operands):
+                raise AmkError(f"verify-mk: {op.name} touches memory, and no rule here says where")
             return []
         return [
             Access(self.buffers[value], write, box, op, place, part, prologue)
@@ -253,7 +258,7 @@ def read_buffer(op: mk.BufferOp) -> Buffer:
     name = op.result.name_hint or op.source.data
     shape, element = op.type.get_shape(), op.type.element_bytes()
     nbytes = 0 if -1 in shape else prod(shape) * element
-    return Buffer(op, op.kind.data, name, shape, element, nbytes, offset)
+    return Buffer(op, op.kind.data, name, shape, element, nbytes, offset, op.ring_rows)
 
 
 REDUCTIONS = (mk.MatmulOp, mk.ReduceOp, mk.AttentionOp)

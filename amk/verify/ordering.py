@@ -199,9 +199,11 @@ def tiles_of(order: Order, access: Access, tile: int) -> list[int]:
 
 def locate(order: Order, access: Access, tile: int) -> tuple[int, int]:
     """(part, tile in it) of a tile counted from the first of a prologue's stage."""
+    if not access.prologue:
+        return access.part.number, tile
     for part in access.part.stage.parts:
         count = len(order.body[part.number])
-        if tile < count or not access.prologue:
+        if tile < count:
             return part.number, tile
         tile -= count
     raise IndexError(tile)

@@ -8,11 +8,15 @@ and of a processor `max_threads`, `max_registers`, `max_shared_bytes`, `max_bloc
 
 from __future__ import annotations
 
+import numpy as np
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr
 
 from amk.ir import mk
-from amk.verify.context import Context
+from amk.verify.context import Context, describe
 from amk.verify.findings import Finding
+from amk.verify.model import Stage, Streamed
+from amk.verify.shapes import representatives
+from amk.verify.tiles import coordinates
 
 RESOURCES = "amk.resources"
 NAMES = (
@@ -91,18 +95,12 @@ def streams(ctx: Context) -> None:
     """A ring of n slots holds the pieces of n consecutive fills. Filling at most n ahead of the
     oldest piece in use never touches a slot that is still read, and keeps the two sides within
     one turn of each other, so that a phase of one bit tells them apart."""
+    uses = ctx.program.streamed
     if ctx.program.workers is None:
-        if ctx.program.streamed:
+        if uses:
             ctx.report.notes.append("V12: streams are hints under a claimed schedule")
         return
-    for op in ctx.program.op.body.block.ops:
-        if isinstance(op, mk.StreamOp):
-            ctx.report.count("V12")
-            slots, ahead = op.slots.value.data, op.lookahead
-            if ahead > slots:
-                what = f"{ahead} pieces are filled ahead into {slots} slots"
-                ctx.add(Finding("V12", what, 0, (op.name,), name_of(op)))
-    for use in ctx.program.streamed:
+    for use in uses:
         ctx.report.count("V12")
         size = use.stream.slot_bytes.value.data
         if use.buffer.kind not in ("weight", "constant"):
@@ -111,8 +109,49 @@ def streams(ctx: Context) -> None:
             what = f"a row of {use.row_bytes} bytes passes through slots of {size} bytes"
         else:
             continue
-        place = f"stage {use.part.stage.name!r}, part {use.part.index}"
-        ctx.add(Finding("V12", what, 0, (place,), use.buffer.name))
+        found = ctx.positions.tiles(use.part.grid) > 0
+        if np.any(found):
+            past = int(np.argmax(np.broadcast_to(found, ctx.positions.past.shape)))
+            ctx.add(Finding("V12", what, past, (describe(use.part),), use.buffer.name))
+            return
+    for stream in dict.fromkeys(use.stream for use in uses):
+        ctx.report.count("V12")
+        ctx.add(refilled_early(ctx, stream, [use for use in uses if use.stream is stream]))
+
+
+def refilled_early(ctx: Context, op: mk.StreamOp, uses: list[Streamed]) -> Finding | None:
+    """More pieces ahead than slots is harmless only while no worker has more pieces than slots."""
+    slots, ahead = op.slots.value.data, op.lookahead
+    if ahead <= slots:
+        return None
+    stages = list(dict.fromkeys(use.part.stage for use in uses))
+    terms = {e for stage in stages for part in stage.parts for e in part.grid}
+    for past in representatives(ctx.positions, terms):
+        ctx.report.exhausted += 1
+        lists = pieces(ctx, uses, stages, past)
+        worker = int(np.argmax(lists))
+        if lists[worker] > slots:
+            what = f"{ahead} pieces are filled ahead into {slots} slots"
+            side = f"worker {worker} has {lists[worker]} pieces, from {describe(uses[0].part)} on"
+            return Finding("V12", what, past, (side,), name_of(op))
+    return None
+
+
+def pieces(ctx: Context, uses: list[Streamed], stages: list[Stage], past: int) -> np.ndarray:
+    """How many pieces each worker's list has: as many whole rows each as fit a slot."""
+    workers = ctx.program.workers or 1
+    total = np.zeros(workers, np.int64)
+    for stage in stages:
+        number = stage.shift
+        for part in stage.parts:
+            count, _ = coordinates(part.grid, past)
+            tiles = np.bincount((number + np.arange(count)) % workers, minlength=workers)
+            for use in uses:
+                if use.part is part:
+                    fit = use.stream.slot_bytes.value.data // use.row_bytes
+                    total += tiles * -(-use.rows // fit)
+            number += count
+    return total
 
 
 def name_of(op: mk.StreamOp) -> str:

@@ -1,0 +1,82 @@
+"""verify-mk against the oracle on generated programs; see `soundness` for what is compared.
+
+The full run of 20,000 programs is benchmarks/verify_soundness.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xdsl.utils.exceptions import VerifyException
+
+import amk.verify.check as check
+from amk.verify import prove
+from tests.property.mk_programs import Generator, random_plan
+from tests.property.soundness import compare, program_of
+
+PROGRAMS = int(os.environ.get("AMK_VERIFY_PROGRAMS", "250"))
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.data())
+def test_agrees_with_the_oracle_shrinking(data: st.DataObject) -> None:
+    plan = Generator(lambda low, high: data.draw(st.integers(low, high))).generate()
+    agrees(plan.text(), 0)
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_agrees_with_the_oracle(block: int) -> None:
+    accepted = rejected = 0
+    for seed in range(block * PROGRAMS // 5, (block + 1) * PROGRAMS // 5):
+        holds = agrees(random_plan(seed).text(), seed)
+        accepted += holds is True
+        rejected += holds is False
+    assert min(accepted, rejected) > (accepted + rejected) / 6
+
+
+def agrees(text: str, seed: int) -> bool | None:
+    """None for a text that is refused by the dialect's own verifier."""
+    try:
+        program = program_of(text)
+    except VerifyException:
+        return None
+    outcome = compare(program, seed)
+    assert not outcome.unsound, f"accepted, but {outcome.unsound}\n{text}"
+    assert not outcome.false, f"no witness of {outcome.false[0]}\n{text}"
+    return outcome.report.holds
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["check_bounds", "check_coverage", "check_progress", "check_ordering", "check_arena"],
+)
+def test_the_oracle_notices_a_rule_that_is_missing(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any one group of rules some of these programs are accepted wrongly."""
+    monkeypatch.setattr(check, part, lambda ctx: True)
+    for seed in range(400):
+        try:
+            program = program_of(random_plan(seed).text())
+        except VerifyException:
+            continue
+        if prove(program).holds and compare(program, seed).unsound:
+            return
+    pytest.fail(f"{part} is never needed")
+
+
+def test_generated_programs_are_of_every_kind() -> None:
+    """Groups, static lists, rings, caches, monotonic counters, and what spoils them, all occur."""
+    plans = [random_plan(seed) for seed in range(400)]
+    assert any(p.workers for p in plans)
+    assert any(e.groups != "1" for p in plans for e in p.events)
+    assert any(e.monotonic for p in plans for e in p.events)
+    assert any(p.stream for p in plans)
+    assert len({rule for p in plans for rule in p.spoiled}) > 14
