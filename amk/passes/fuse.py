@@ -7,22 +7,42 @@ stages need is stored by the first of them. Pure regrouping: every value is comp
 
 Before:
 
-    %n = lm.rms_norm %x weight %g : tensor<64xf32> {eps = 1.0e-5 : f64} : tensor<1x1x64xf32>
-    %a = lm.linear %n, %wg : tensor<1x1x64xf32>, tensor<96x64xf32> -> tensor<1x1x96xf32>
-    %b = lm.linear %n, %wu : tensor<1x1x64xf32>, tensor<96x64xf32> -> tensor<1x1x96xf32>
-    %c = lm.gated_act "silu" %a, %b : tensor<1x1x96xf32>
-    func.return %c : tensor<1x1x96xf32>
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+      %g = lm.weight "norm.weight" : tensor<8xf32>
+      %wg = lm.weight "mlp.gate.weight" : tensor<12x8xf32>
+      %wu = lm.weight "mlp.up.weight" : tensor<12x8xf32>
+      %wd = lm.weight "mlp.down.weight" : tensor<8x12xf32>
+      %n = lm.rms_norm %x weight %g : tensor<8xf32> {eps = 1.0e-5 : f64} : tensor<1x1x8xf32>
+      %a = lm.linear %n, %wg : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+      %b = lm.linear %n, %wu : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+      %h = lm.gated_act "silu" %a, %b : tensor<1x1x12xf32>
+      %d = lm.linear %h, %wd : tensor<1x1x12xf32>, tensor<8x12xf32> -> tensor<1x1x8xf32>
+      %y = lm.add %x, %d : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+      func.return %y : tensor<1x1x8xf32>
+    }
 
 After:
 
-    %c = lm.stage "…" {
-      %n = lm.rms_norm %x weight %g : …
-      %a = lm.linear %n, %wg : …
-      %b = lm.linear %n, %wu : …
-      %h = lm.gated_act "silu" %a, %b : …
-      lm.yield %h : tensor<1x1x96xf32>
-    } : tensor<1x1x96xf32>
-    func.return %c : tensor<1x1x96xf32>
+    func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+      %g = lm.weight "norm.weight" : tensor<8xf32>
+      %wg = lm.weight "mlp.gate.weight" : tensor<12x8xf32>
+      %wu = lm.weight "mlp.up.weight" : tensor<12x8xf32>
+      %wd = lm.weight "mlp.down.weight" : tensor<8x12xf32>
+      %h = lm.stage "mlp.gate+up" {
+        %n = lm.rms_norm %x weight %g : tensor<8xf32> {eps = 1.000000e-05 : f64}
+          : tensor<1x1x8xf32>
+        %a = lm.linear %n, %wg : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+        %b = lm.linear %n, %wu : tensor<1x1x8xf32>, tensor<12x8xf32> -> tensor<1x1x12xf32>
+        %h_1 = lm.gated_act "silu" %a, %b : tensor<1x1x12xf32>
+        lm.yield %h_1 : tensor<1x1x12xf32>
+      } : tensor<1x1x12xf32>
+      %y = lm.stage "mlp.down" {
+        %d = lm.linear %h, %wd : tensor<1x1x12xf32>, tensor<8x12xf32> -> tensor<1x1x8xf32>
+        %y_1 = lm.add %x, %d : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+        lm.yield %y_1 : tensor<1x1x8xf32>
+      } : tensor<1x1x8xf32>
+      func.return %y : tensor<1x1x8xf32>
+    }
 """
 
 from __future__ import annotations

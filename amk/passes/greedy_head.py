@@ -5,12 +5,17 @@ else.
 
 Before:
 
-    func.return %logits, %k1 : tensor<1x1x97xf32>, !kv.cache<…>
+    func.func @step(%logits: tensor<1x1x97xf32>, %pos: index) -> tensor<1x1x97xf32> {
+      func.return %logits : tensor<1x1x97xf32>
+    }
 
 After:
 
-    %next = lm.argmax %logits : tensor<1x1x97xf32> -> tensor<1x1xi64>
-    func.return %logits, %next, %k1 : tensor<1x1x97xf32>, tensor<1x1xi64>, !kv.cache<…>
+    func.func @step(%logits: tensor<1x1x97xf32>, %pos: index)
+        -> (tensor<1x1x97xf32>, tensor<1x1xi64>) {
+      %next = lm.argmax %logits : tensor<1x1x97xf32> -> tensor<1x1xi64>
+      func.return %logits, %next : tensor<1x1x97xf32>, tensor<1x1xi64>
+    }
 """
 
 from __future__ import annotations

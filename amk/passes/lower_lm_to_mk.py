@@ -7,26 +7,55 @@ prologue. Tile sizes come from shapes alone. @init stays as it is.
 
 Before:
 
-    %y = lm.stage "down" {
-      %l = lm.linear %h, %w : tensor<1x1x96xf32>, tensor<64x96xf32> -> tensor<1x1x64xf32>
-      %r = lm.add %x, %l : tensor<1x1x64xf32>, tensor<1x1x64xf32> -> tensor<1x1x64xf32>
-      lm.yield %r : tensor<1x1x64xf32>
-    } : tensor<1x1x64xf32>
+    builtin.module attributes {amk.max_seq = 64 : i64} {
+      func.func @step(%tokens: tensor<1x1xi64>, %pos: index) -> tensor<1x1x20xf32> {
+        %e = lm.weight "embed.weight" : tensor<20x8xf32>
+        %g = lm.weight "norm.weight" : tensor<8xf32>
+        %y = lm.stage "head" {
+          %x = lm.embedding %e, %tokens
+            : tensor<20x8xf32>, tensor<1x1xi64> -> tensor<1x1x8xf32>
+          %n = lm.rms_norm %x weight %g : tensor<8xf32> {eps = 1.0e-5 : f64} : tensor<1x1x8xf32>
+          %l = lm.linear %n, %e : tensor<1x1x8xf32>, tensor<20x8xf32> -> tensor<1x1x20xf32>
+          %s = lm.mul_scalar %l, 0.5 : f64 : tensor<1x1x20xf32> -> tensor<1x1x20xf32>
+          lm.yield %s : tensor<1x1x20xf32>
+        } : tensor<1x1x20xf32>
+        func.return %y : tensor<1x1x20xf32>
+      }
+    }
 
-After:
+After, with `lower-lm-to-mk{tile-bytes=256}`:
 
-    mk.stage "down" prologue {
-      %0 = mk.load %h[0, 0, 0] : !mk.buffer<1x1x96xf32> -> tensor<1x1x96xf32>
-      %1 = mk.reshape %0 : tensor<1x1x96xf32> -> tensor<1x96xf32>
-      mk.yield %1 : tensor<1x96xf32>
-    } parts {
-    ^bb0(%2: tensor<1x96xf32>):
-      mk.part[2] {
-        %3 = mk.load %x[0, 0, t0 * 32] : !mk.buffer<1x1x64xf32> -> tensor<1x1x32xf32>
-        %4 = mk.matmul %2, %w[t0 * 32, 0] {reduction = …} : … -> tensor<1x32xf32>
-        %5 = mk.reshape %4 : tensor<1x32xf32> -> tensor<1x1x32xf32>
-        %6 = mk.binary "add" %3, %5 : … -> tensor<1x1x32xf32>
-        mk.store %6, %y[0, 0, t0 * 32] : tensor<1x1x32xf32> -> !mk.buffer<1x1x64xf32>
+    builtin.module attributes {amk.max_seq = 64 : i64} {
+      mk.program "decode" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+        %tokens = mk.buffer "input" "tokens" : !mk.buffer<1x1xi64>
+        %logits = mk.buffer "output" "logits" : !mk.buffer<1x1x20xf32>
+        %embed_weight = mk.buffer "weight" "embed.weight" : !mk.buffer<20x8xf32>
+        %norm_weight = mk.buffer "weight" "norm.weight" : !mk.buffer<8xf32>
+        mk.stage "head" prologue {
+          %0 = mk.gather %embed_weight, %tokens[0]
+            : !mk.buffer<20x8xf32>, !mk.buffer<1x1xi64> -> tensor<1x8xf32>
+          %1 = mk.reshape %0 : tensor<1x8xf32> -> tensor<1x1x8xf32>
+          %2 = mk.binary "mul" %1, %1 : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+          %3 = mk.reduce "mean" %2 {reduction = #mk.reduction<lanes = 16, chains = 1>}
+            : tensor<1x1x8xf32> -> tensor<1x1x1xf32>
+          %4 = mk.scalar "add" %3, 1.000000e-05 : f64 : tensor<1x1x1xf32>
+          %5 = mk.unary "rsqrt" %4 : tensor<1x1x1xf32>
+          %6 = mk.binary "mul" %1, %5 : tensor<1x1x8xf32>, tensor<1x1x1xf32> -> tensor<1x1x8xf32>
+          %7 = mk.load %norm_weight[0] : !mk.buffer<8xf32> -> tensor<8xf32>
+          %8 = mk.binary "mul" %6, %7 : tensor<1x1x8xf32>, tensor<8xf32> -> tensor<1x1x8xf32>
+          %9 = mk.reshape %8 : tensor<1x1x8xf32> -> tensor<1x8xf32>
+          mk.yield %9 : tensor<1x8xf32>
+        } parts {
+        ^bb0(%10: tensor<1x8xf32>):
+          mk.part[4] {
+            %11 = mk.matmul %10, %embed_weight[t0 * 5, 0]
+              {reduction = #mk.reduction<lanes = 16, chains = 2>}
+              : tensor<1x8xf32>, !mk.buffer<20x8xf32> -> tensor<1x5xf32>
+            %12 = mk.reshape %11 : tensor<1x5xf32> -> tensor<1x1x5xf32>
+            %13 = mk.scalar "mul" %12, 5.000000e-01 : f64 : tensor<1x1x5xf32>
+            mk.store %13, %logits[0, 0, t0 * 5] : tensor<1x1x5xf32> -> !mk.buffer<1x1x20xf32>
+          }
+        }
       }
     }
 """

@@ -7,14 +7,33 @@ rows [P, P + S), which only the stages that read the returned version may touch,
 
 Before:
 
-    %k, %v = lm.stage "qkv" { … lm.yield %a, %b : … } : …
-    %k1 = kv.append %cache, %k : … -> !kv.cache<1x2x?x16xf32, axis = 2, policy = "static">
+    func.func @step(
+        %x: tensor<1x2x1x4xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+    ) -> !kv.cache<1x2x?x4xf32, axis = 2, policy = "static"> {
+      %y = lm.stage "qkv" {
+        %n = lm.neg %x : tensor<1x2x1x4xf32>
+        lm.yield %n : tensor<1x2x1x4xf32>
+      } : tensor<1x2x1x4xf32>
+      %k1 = kv.append %k, %y
+        : tensor<1x2x1x4xf32> -> !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+      func.return %k1 : !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+    }
 
 After:
 
-    %k1, %v = lm.stage "qkv" { …
-      %n = kv.append %cache, %a : … -> !kv.cache<1x2x?x16xf32, axis = 2, policy = "static">
-      lm.yield %n, %b : … } : …
+    func.func @step(
+        %x: tensor<1x2x1x4xf32>, %pos: index,
+        %k: !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+    ) -> !kv.cache<1x2x?x4xf32, axis = 2, policy = "static"> {
+      %k1 = lm.stage "qkv" {
+        %n = lm.neg %x : tensor<1x2x1x4xf32>
+        %next = kv.append %k, %n
+          : tensor<1x2x1x4xf32> -> !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+        lm.yield %next : !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+      } : !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+      func.return %k1 : !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
+    }
 """
 
 from __future__ import annotations

@@ -7,14 +7,72 @@ bytes. Statistics: arena bytes before (a buffer each) and after.
 
 Before:
 
-    %a = mk.buffer "activation" "a" : !mk.buffer<1x1x64xf32>
-    %b = mk.buffer "activation" "b" : !mk.buffer<1x1x64xf32>
+    mk.program "chain" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<16xf32>
+      %a = mk.buffer "activation" "a" : !mk.buffer<16xf32>
+      %b = mk.buffer "activation" "b" : !mk.buffer<16xf32>
+      %c = mk.buffer "activation" "c" : !mk.buffer<16xf32>
+      mk.stage "first" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x = mk.load %w[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x, %a[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+      mk.stage "second" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x = mk.load %a[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x, %b[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+      mk.stage "third" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x = mk.load %b[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x, %c[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+    }
 
-After (where %b is first written after %a was last read):
+After:
 
-    mk.program "decode" attributes {…, arena = 256 : i64} {
-      %a = mk.buffer "activation" "a" {lifetime = array<i64: 0, 1>, offset = 0 : i64} : …
-      %b = mk.buffer "activation" "b" {lifetime = array<i64: 2, 3>, offset = 0 : i64} : …
+    mk.program "chain" attributes {tokens = 1 : i64, max_seq = 64 : i64, arena = 128 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<16xf32>
+      %a = mk.buffer "activation" "a" {offset = 0 : i64, lifetime = array<i64: 0, 1>}
+        : !mk.buffer<16xf32>
+      %b = mk.buffer "activation" "b" {offset = 64 : i64, lifetime = array<i64: 1, 2>}
+        : !mk.buffer<16xf32>
+      %c = mk.buffer "activation" "c" {offset = 0 : i64, lifetime = array<i64: 2, 2>}
+        : !mk.buffer<16xf32>
+      mk.stage "first" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x = mk.load %w[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x, %a[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+      mk.stage "second" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x_1 = mk.load %a[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x_1, %b[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+      mk.stage "third" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %x_2 = mk.load %b[0] : !mk.buffer<16xf32> -> tensor<16xf32>
+          mk.store %x_2, %c[0] : tensor<16xf32> -> !mk.buffer<16xf32>
+        }
+      }
+    }
 """
 
 from __future__ import annotations

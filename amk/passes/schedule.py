@@ -7,14 +7,52 @@ of the `claimed` schedule; every wait points backwards in it, so it cannot deadl
 
 Before:
 
-    mk.stage "a" prologue { … } parts { … store to %x … }
-    mk.stage "b" prologue { … load from %x … } parts { … }
+    mk.program "pair" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<1x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      mk.stage "first" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %a = mk.load %w[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          mk.store %a, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %a = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %a, %y[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 
 After:
 
-    %e = mk.event
-    mk.stage "a" signals(%e) prologue { … } parts { … }
-    mk.stage "b" waits(%e) prologue { … } parts { … }
+    mk.program "pair" attributes {tokens = 1 : i64, max_seq = 64 : i64, schedule = "claimed"} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<1x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      %done0 = mk.event
+      mk.stage "first" signals(%done0) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %a = mk.load %w[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          mk.store %a, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" waits(%done0) prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %a_1 = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %a_1, %y[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 """
 
 from __future__ import annotations
