@@ -168,9 +168,8 @@ def answer(
     prompt = [*before, *prompt]
     if not options.json:
         writer.finish(made)
-        say(
-            f"{len(made)} tokens after {len(prompt)} in {seconds:.3f} s: {rate(latencies, prompt_launches[0], made)}"
-        )
+        speed = rate(latencies, prompt_launches[0], made)
+        say(f"{len(made)} tokens after {len(prompt)} in {seconds:.3f} s: {speed}")
     eager = None
     if options.verify:
         with progress() as report:

@@ -9,27 +9,27 @@ run as they would in a cache that holds all rows. Rows are the same bits under e
 
 Before:
 
+    !cache = !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
     func.func @step(
-        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index,
-        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
-    ) -> (tensor<1x1x4x8xf32>, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">) {
-      %n = kv.append %k, %x
-        : tensor<1x2x1x8xf32> -> !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index, %k: !cache
+    ) -> (tensor<1x1x4x8xf32>, !cache) {
+      %n = kv.append %k, %x : tensor<1x2x1x8xf32> -> !cache
       %o = lm.attention %q, %n, %n at %pos {scale = 1.0 : f64, window = 24 : i64}
-        : tensor<1x4x1x8xf32>,
-          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">,
-          !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
-        -> tensor<1x1x4x8xf32>
-      func.return %o, %n
-        : tensor<1x1x4x8xf32>, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">
+        : tensor<1x4x1x8xf32>, !cache, !cache -> tensor<1x1x4x8xf32>
+      func.return %o, %n : tensor<1x1x4x8xf32>, !cache
     }
 
-After, with `kv-policy{windowed=ring max-seq=1024 chunk=16 tokens=8}`:
+After, with `kv-policy{max-seq=1024 chunk=16 tokens=8}`:
 
+    !cache = !kv.cache<1x2x?x8xf32, axis = 2, policy = "ring", rows = 32, window = 24, sinks = 0>
     func.func @step(
-        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index,
-        %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "ring", rows = 32, window = 24, sinks = 0>
-    ) -> (tensor<1x1x4x8xf32>, !kv.cache<…>) { … as before, on the new type … }
+        %x: tensor<1x2x1x8xf32>, %q: tensor<1x4x1x8xf32>, %pos: index, %k: !cache
+    ) -> (tensor<1x1x4x8xf32>, !cache) {
+      %n = kv.append %k, %x : tensor<1x2x1x8xf32> -> !cache
+      %o = lm.attention %q, %n, %n at %pos {scale = 1.0 : f64, window = 24 : i64}
+        : tensor<1x4x1x8xf32>, !cache, !cache -> tensor<1x1x4x8xf32>
+      func.return %o, %n : tensor<1x1x4x8xf32>, !cache
+    }
 """
 
 from __future__ import annotations
