@@ -3,8 +3,8 @@
 A ring private to a worker is filled in the order of the worker's list and never waits for an event,
 so weight traffic runs ahead over stage boundaries. Legal because weights are read only and the list
 is static; verify-mk proves that a slot is refilled after its last reader only. A contraction takes
-part when its rows are whole multiples of 16 bytes and fit a slot; `slot-bytes` 0 takes 16 KB, or the
-widest row that leaves room for two.
+part when its rows are whole multiples of 16 bytes and fit a slot; `slot-bytes` 0 takes 16 KB, or
+the widest row that leaves room for two.
 
 Before:
 

@@ -1,4 +1,4 @@
-"""From a model to kernels for a GPU: lowering, configurations from the largest down, machine code."""
+"""From a model to kernels for a GPU: lowering, configurations from large to small, machine code."""
 
 from __future__ import annotations
 

@@ -108,13 +108,13 @@ class Ranges:
         """The terms of a sum; x − (x floordiv d) · d as a remainder."""
         left = dict(terms)
         for e, c in terms:
-            value = e.value if isinstance(e, Div) else None
-            if value in left and left.get(value) == -c // e.divisor and self.known_positive(value):  # type: ignore[union-attr]
-                if -c % e.divisor == 0:  # type: ignore[union-attr]
-                    factor = left.pop(value)
-                    left.pop(e)
-                    text = f"{self.factor(value)} % {e.divisor}"  # type: ignore[union-attr]
-                    yield text if factor == 1 else f"({text}) * {factor}"
+            if not isinstance(e, Div) or -c % e.divisor or not self.known_positive(e.value):
+                continue
+            factor = left.get(e.value)
+            if factor == -c // e.divisor:
+                del left[e.value], left[e]
+                text = f"{self.factor(e.value)} % {e.divisor}"
+                yield text if factor == 1 else f"({text}) * {factor}"
         for e, c in left.items():
             yield self.factor(e) if c == 1 else f"{self.factor(e)} * {c}"
 

@@ -107,9 +107,10 @@ def reduce(e: StageEmitter, op: mk.ReduceOp) -> None:
     begin, stride = ("w.lane", 32) if lanes == 32 else ("w.thread", "AMK_COMPUTE")
     lead = "w.lane == 0" if lanes == 32 else "w.thread == 0"
     # Every warp reduces a single row for itself: nothing has to be shared then.
-    one = f"for (int r = {'w.warp' if lanes == 32 else '0'}; r < {rows}; r += {'AMK_WARPS' if lanes == 32 else 1}) {{"
+    turn, turns = ("w.warp", "AMK_WARPS") if lanes == 32 else ("0", "1")
+    one = f"for (int r = {turn}; r < {rows}; r += {turns}) {{"
     e.lines += [
-        f"float {name};" if held is None else "",
+        *([f"float {name};"] if held is None else []),
         "{" if rows == 1 else one,
         f"float s = {start};",
         f"for (int k = {begin}; k < {n}; k += {stride}) {{",
@@ -120,7 +121,6 @@ def reduce(e: StageEmitter, op: mk.ReduceOp) -> None:
         f"{name} = s;" if held is None else f"if ({lead}) {held.name}[r] = s;",
         "}",
     ]
-    e.lines = [line for line in e.lines if line]
 
 
 def row_elements(
@@ -154,7 +154,7 @@ def pick(e: StageEmitter, op: mk.PickOp) -> None:
     e.ranges.known["found"] = (0, shape[-1] - 1)
     elements, index = row_elements(e, shape, rows)
     text = elements.at(op.values, (*index, FOUND))
-    value = [f"const long found = best.at;", *elements.lines]
+    value = ["[[maybe_unused]] const long found = best.at;", *elements.lines]
     best(e, op.keys, {op.result: text}, shape, value)
 
 
