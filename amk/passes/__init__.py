@@ -62,7 +62,8 @@ PIPELINES: dict[str, str] = {
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
-        "amk-lm,greedy-head,fuse,place-kv-append,lower-lm-to-mk{tile-bytes=32768},legal-mk,"
+        "amk-lm,kv-policy{windowed=keep},greedy-head,fuse,place-kv-append,"
+        "lower-lm-to-mk{tile-bytes=32768},legal-mk,"
         "warp-reductions,plan-buffers,schedule,assign-workers"
     ),
 }

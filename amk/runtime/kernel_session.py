@@ -19,7 +19,11 @@ from amk.runtime.bind import bind_weights
 from amk.runtime.decoder import Decoder
 from amk.runtime.kernel_program import KernelProgram, Plan, bytes_of
 from amk.runtime.kernel_trouble import TROUBLE_WORDS, explain
+from amk.runtime.kv_memory import DeviceMemory
+from amk.runtime.kv_state import KvState, cache_specs
+from amk.runtime.program import INIT_PREFIX
 from amk.runtime.source import Source
+from amk.runtime.state_file import sample
 
 PATIENCE_S = 5.0
 
@@ -63,7 +67,7 @@ class Device(Protocol):
 
 
 class KernelSession(Decoder):
-    """A decoder whose weights and caches stay on a device. Caches have `max_seq` rows."""
+    """A decoder whose weights and caches stay on a device."""
 
     def __init__(
         self,
@@ -73,12 +77,14 @@ class KernelSession(Decoder):
         patience_s: float = PATIENCE_S,
     ):
         program.check()
-        super().__init__(program.facts)
+        cache = KvState(cache_specs(program.layout), program.facts.max_seq, DeviceMemory(device))
+        super().__init__(program.facts, cache)
         self.program = program
         self.device = device
         self.patience_ns = int(patience_s * 1e9)
         self.launched = [0] * len(program.plans)
         self._addresses: list[int] = []
+        self._samples: dict[str, np.ndarray] = {}
         try:
             self._place(weights)
         except BaseException:
@@ -102,13 +108,19 @@ class KernelSession(Decoder):
             if slot.kind == "activation":
                 self._slots.append(arenas[slot.program] + slot.offset)
                 continue
+            if slot.kind == "cache":
+                self._slots.append(0)  # `_moved` says where
+                continue
             address = self._allocate(bytes_of(slot, rows))
             if slot.kind == "weight":
+                if not slot.source.startswith(INIT_PREFIX):
+                    self._samples[slot.source] = sample(bound[slot])
                 self.device.write(address, bound.pop(slot))
             self._slots.append(address)
         self._inputs = [self._find("input", "tokens", i) for i in self._numbers()]
         self._logits = [self._find("output", "logits", i) for i in self._numbers()]
         self._arguments = [self._prepare(i, plan) for i, plan in enumerate(self.program.plans)]
+        self._moved()
 
     def _numbers(self) -> range:
         return range(len(self.program.plans))
@@ -121,17 +133,30 @@ class KernelSession(Decoder):
 
     def _prepare(self, number: int, plan: Plan) -> Arguments:
         """What stays the same in every launch of a program."""
-        table = np.array([self._slots[k] for k in plan.operands] or [0], np.uint64)
-        operands = self._allocate(table.nbytes)
-        self.device.write(operands, table)
         return Arguments(
-            capacity=self.program.facts.max_seq,
-            operands=operands,
+            operands=self._allocate(8 * max(len(plan.operands), 1)),
             events=self._allocate(4 * plan.counters),
             trouble=self._allocate(4 * TROUBLE_WORDS),
             scratch=self._allocate(plan.blocks * plan.scratch_bytes),
             patience=self.patience_ns,
         )
+
+    def _moved(self) -> None:
+        """Tells the programs where the caches are and how many rows they have."""
+        assert self.cache is not None
+        for i, slot in enumerate(self.program.layout.slots):
+            if slot.kind == "cache":
+                self._slots[i] = self.cache.arrays[slot.source]
+        capacities = {self.cache.capacity(name) for name in self.cache.specs} or {0}
+        if len(capacities) > 1:
+            raise AmkError(f"kernels take one capacity, and the caches have {capacities}")
+        for plan, arguments in zip(self.program.plans, self._arguments, strict=True):
+            arguments.capacity = next(iter(capacities))
+            table = np.array([self._slots[k] for k in plan.operands] or [0], np.uint64)
+            self.device.write(arguments.operands, table)
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        return self._samples
 
     # ---- launches ----
 
@@ -161,7 +186,10 @@ class KernelSession(Decoder):
     def read_slot(self, slot: Slot) -> np.ndarray:
         """The bytes of a buffer, for tests and debugging: uint8."""
         at = self.program.layout.slots.index(slot)
-        out = np.empty(bytes_of(slot, self.program.facts.max_seq), np.uint8)
+        rows = self.program.facts.max_seq
+        if slot.kind == "cache" and self.cache is not None:
+            rows = self.cache.capacity(slot.source)
+        out = np.empty(bytes_of(slot, rows), np.uint8)
         self.device.read(self._slots[at], out)
         return out
 

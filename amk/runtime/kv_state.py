@@ -11,45 +11,16 @@ max(2 · capacity, P + S), clamped to `max_seq`, so n tokens copy O(n) rows in O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from amk.codegen.layout import Layout
 from amk.errors import AmkError, ModelFileError
-from amk.runtime.weights import carrier, convert
-
-Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-"""An array of a shape and a carrying dtype, contiguous; what it holds does not matter."""
-
-
-@dataclass(frozen=True)
-class CacheSpec:
-    """One cache of a program.
-
-    `shape` holds −1 at `axis`, the sequence axis, and the slots there for a ring. `dtype` is the
-    tag of the storage dtype. A row of a ring is read by the next `window` − 1 positions.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    axis: int
-    dtype: str
-    policy: str = "static"
-    window: int = 0
-
-    @property
-    def slots(self) -> int | None:
-        """Rows of a ring, None for a cache that holds them all."""
-        return self.shape[self.axis] if self.policy == "ring" else None
-
-    def at(self, rows: int) -> tuple[int, ...]:
-        """The shape with so many rows."""
-        return (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
-
-    def first_read(self, length: int) -> int:
-        """The first row that a launch at past length `length` may read."""
-        return 0 if self.policy != "ring" else max(0, length - self.window + 1)
+from amk.runtime.kv_memory import CacheSpec, KvMemory
+from amk.runtime.weights import carrier
 
 
 @dataclass
@@ -71,7 +42,7 @@ class KvState:
         self,
         specs: Sequence[CacheSpec],
         max_seq: int,
-        allocate: Allocate,
+        memory: KvMemory,
         rows: int | None = None,
     ):
         self.specs = {spec.name: spec for spec in specs}
@@ -80,19 +51,16 @@ class KvState:
         self.bytes_copied = 0
         self.written = 0
         """Positions below which a row may have been written since the cache was last empty."""
-        self._allocate = allocate
+        self.memory = memory
         self._sharers = Sharers()
         start = {"static": max_seq if rows is None else rows, "doubling": rows or 0}
-        self.arrays = {
-            s.name: self._new(s, start[s.policy] if s.slots is None else s.slots) for s in specs
-        }
-
-    def _new(self, spec: CacheSpec, rows: int) -> np.ndarray:
-        return self._allocate(spec.at(rows), carrier(spec.dtype))
+        self._capacity = {s.name: start[s.policy] if s.slots is None else s.slots for s in specs}
+        self.arrays: dict[str, Any] = {s.name: memory.new(s, self.capacity(s.name)) for s in specs}
+        """What `memory` gave for each cache: an array, or an address on a device."""
 
     def capacity(self, name: str) -> int:
         """Rows a cache has room for."""
-        return self.arrays[name].shape[self.specs[name].axis]
+        return self._capacity[name]
 
     @property
     def limit(self) -> int:
@@ -103,7 +71,7 @@ class KvState:
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(a.nbytes for a in self.arrays.values())
+        return sum(spec.nbytes(self.capacity(name)) for name, spec in self.specs.items())
 
     # ---- growth ----
 
@@ -117,7 +85,7 @@ class KvState:
             rows = self._grown(spec, now, length + new)
             if own and rows == now:
                 continue
-            self._move(spec, rows, length)
+            self._move(spec, rows, length, own)
             moved = True
             grew = grew or rows > now
         self.reallocations += grew
@@ -131,14 +99,16 @@ class KvState:
             raise AmkError(f"cache {spec.name!r}: {needed} rows exceed its capacity {capacity}")
         return min(max(2 * capacity, needed), self.max_seq)
 
-    def _move(self, spec: CacheSpec, rows: int, length: int) -> None:
-        old = self.arrays[spec.name]
-        live = slice(0, length if spec.slots is None else None)
-        at = (slice(None),) * spec.axis
-        array = self._new(spec, rows)
-        array[(*at, live)] = old[(*at, live)]
-        self.bytes_copied += old[(*at, live)].nbytes
+    def _move(self, spec: CacheSpec, rows: int, length: int, own: bool) -> None:
+        old, now = self.arrays[spec.name], self.capacity(spec.name)
+        live = length if spec.slots is None else spec.slots
+        array = self.memory.new(spec, rows)
+        self.memory.copy(spec, old, now, array, rows, live)
+        if own:
+            self.memory.drop(old)
+        self.bytes_copied += spec.nbytes(live)
         self.arrays[spec.name] = array
+        self._capacity[spec.name] = rows
 
     # ---- sharing ----
 
@@ -146,7 +116,7 @@ class KvState:
         """Another state over the same memory; whichever is written to first takes a copy."""
         child = KvState.__new__(KvState)
         child.__dict__.update(self.__dict__)
-        child.arrays = dict(self.arrays)
+        child.arrays, child._capacity = dict(self.arrays), dict(self._capacity)
         child.reallocations = child.bytes_copied = 0
         self._sharers.count += 1
         return child
@@ -159,8 +129,11 @@ class KvState:
         return False
 
     def release(self) -> None:
-        """Gives this state's share of the memory up."""
+        """Gives this state's share of the memory up; the last to do so lets it go."""
         self._sharers.count -= 1
+        if self._sharers.count == 0:
+            for array in self.arrays.values():
+                self.memory.drop(array)
         self._sharers = Sharers()
 
     # ---- truncation ----
@@ -188,7 +161,7 @@ class KvState:
         or for a ring the last that it still holds."""
         spec = self.specs[name]
         slots = self.live_slots(spec, length)
-        return stored(np.take(self.arrays[name], slots, axis=spec.axis), spec.dtype)
+        return self.memory.get(spec, self.arrays[name], self.capacity(name), slots)
 
     def live_slots(self, spec: CacheSpec, length: int) -> np.ndarray:
         """Where those rows lie."""
@@ -219,32 +192,31 @@ class KvState:
     def seat(self, rows: Mapping[str, np.ndarray], length: int) -> None:
         """Takes over rows that `check_rows` accepted. A growing cache has exactly their capacity
         then, so the next append moves it."""
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {}
+        capacities: dict[str, int] = {}
         for name, spec in self.specs.items():
             count = rows[name].shape[spec.axis]
             capacity = count if spec.policy == "doubling" else self.capacity(name)
-            array = self._new(spec, capacity)
             slots = np.arange(length - count, length) % max(spec.slots or capacity, 1)
-            array[(*(slice(None),) * spec.axis, slots)] = held(rows[name], spec.dtype, array)
-            arrays[name] = array
+            arrays[name] = self.memory.new(spec, capacity)
+            self.memory.put(spec, arrays[name], capacity, slots, rows[name])
+            capacities[name] = capacity
         self.release()
-        self.arrays = arrays
+        self.arrays, self._capacity = arrays, capacities
         self.written = length
 
 
-def stored(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Rows as they are stored; an interpreter holds the values of any dtype as float32."""
-    if rows.dtype == carrier(dtype):
-        return rows
-    out = np.empty(rows.shape, carrier(dtype))
-    convert(rows, "f32", out, dtype)
-    return out
-
-
-def held(rows: np.ndarray, dtype: str, like: np.ndarray) -> np.ndarray:
-    """The inverse of `stored`, for an array that holds what `like` does."""
-    if like.dtype == rows.dtype:
-        return rows
-    out = np.empty(rows.shape, np.float32)
-    convert(np.ascontiguousarray(rows), dtype, out, "f32")
-    return out
+def cache_specs(layout: Layout) -> list[CacheSpec]:
+    """The caches of a compiled program; their sequence axis is 2, as attention wants it."""
+    return [
+        CacheSpec(
+            s.source,
+            s.shape,
+            s.shape.index(-1) if -1 in s.shape else 2,
+            s.dtype,
+            s.policy or "static",
+            s.window,
+        )
+        for s in layout.slots
+        if s.kind == "cache"
+    ]

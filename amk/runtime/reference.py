@@ -16,7 +16,8 @@ from amk.ir import mk
 from amk.ir.lm import WeightOp, element_of
 from amk.runtime.backends import Settings
 from amk.runtime.decoder import Decoder
-from amk.runtime.kv_state import CacheSpec, KvState
+from amk.runtime.kv_memory import CacheSpec, HostMemory
+from amk.runtime.kv_state import KvState
 from amk.runtime.program import INIT_PREFIX, Facts
 from amk.runtime.source import Source
 
@@ -30,7 +31,9 @@ class Interpreter(Decoder):
         programs: Sequence[mk.ProgramOp],
         weights: dict[str, np.ndarray],
     ):
-        super().__init__(facts, KvState(cache_specs(programs[0]), facts.max_seq, unwritten))
+        super().__init__(
+            facts, KvState(cache_specs(programs[0]), facts.max_seq, HostMemory(unwritten))
+        )
         assert self.cache is not None
         self.threads = 1
         self._programs, self._bound = programs, weights

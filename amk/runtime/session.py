@@ -13,7 +13,8 @@ from amk.codegen.layout import Slot
 from amk.errors import AmkError
 from amk.runtime.bind import bind_weights
 from amk.runtime.decoder import Decoder
-from amk.runtime.kv_state import CacheSpec, KvState
+from amk.runtime.kv_memory import HostMemory
+from amk.runtime.kv_state import KvState, cache_specs
 from amk.runtime.packed import HUGE_PAGE, huge_array
 from amk.runtime.program import INIT_PREFIX, Program
 from amk.runtime.source import Source
@@ -41,7 +42,7 @@ class Session(Decoder):
         longest = program.facts.max_seq
         if capacity is not None and not 1 <= capacity <= longest:
             raise ValueError(f"capacity {capacity} is not between 1 and max_seq {longest}")
-        cache = KvState(cache_specs(program), longest, allocate, capacity)
+        cache = KvState(cache_specs(program.layout), longest, HostMemory(allocate), capacity)
         self._start(program, bind_weights(program, weights), cache, threads)
 
     def _start(
@@ -127,16 +128,6 @@ class Session(Decoder):
     def __del__(self) -> None:
         if hasattr(self, "cache"):
             self.close()
-
-
-def cache_specs(program: Program) -> list[CacheSpec]:
-    """The caches of a compiled program; their sequence axis is 2, as attention wants it."""
-    return [
-        CacheSpec(s.source, s.shape, s.shape.index(-1) if -1 in s.shape else 2, s.dtype, s.policy,
-                  s.window)
-        for s in program.layout.slots
-        if s.kind == "cache"
-    ]  # fmt: skip
 
 
 def allocate(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:

@@ -117,10 +117,14 @@ def sample_hash(weights: Mapping[str, np.ndarray]) -> str:
 
     digest = sha256()
     for name in sorted(weights):
-        flat = weights[name].reshape(-1)
-        picked = flat[np.arange(64) * flat.size // 64]
-        digest.update(name.encode() + b"\0" + as_float32(picked).tobytes())
+        digest.update(name.encode() + b"\0" + as_float32(sample(weights[name])).tobytes())
     return digest.hexdigest()
+
+
+def sample(values: np.ndarray) -> np.ndarray:
+    """64 values from all over an array; of a sample, the sample itself."""
+    flat = values.reshape(-1)
+    return flat[np.arange(64) * flat.size // 64]
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:

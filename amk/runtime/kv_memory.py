@@ -1,0 +1,162 @@
+"""Where caches live: in this process, or on a device with memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from amk.runtime.weights import carrier, convert
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """One cache of a program.
+
+    `shape` holds −1 at `axis`, the sequence axis, and the slots there for a ring. `dtype` is the
+    tag of the storage dtype. A row of a ring is read by the next `window` − 1 positions.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axis: int
+    dtype: str
+    policy: str = "static"
+    window: int = 0
+
+    @property
+    def slots(self) -> int | None:
+        """Rows of a ring, None for a cache that holds them all."""
+        return self.shape[self.axis] if self.policy == "ring" else None
+
+    def at(self, rows: int) -> tuple[int, ...]:
+        """The shape with so many rows."""
+        return (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
+
+    def nbytes(self, rows: int) -> int:
+        """Bytes of so many rows in storage dtype."""
+        return prod(self.at(rows)) * carrier(self.dtype).itemsize
+
+    def first_read(self, length: int) -> int:
+        """The first row that a launch at past length `length` may read."""
+        return 0 if self.policy != "ring" else max(0, length - self.window + 1)
+
+    def index(self, rows: Any) -> tuple[Any, ...]:
+        """Rows of an array of this cache."""
+        return (*(slice(None),) * self.axis, rows)
+
+
+class KvMemory(Protocol):
+    """Memory for caches. An *array* is whatever `new` gives; `capacity` is the rows it has."""
+
+    def new(self, spec: CacheSpec, rows: int) -> Any: ...
+
+    def copy(
+        self, spec: CacheSpec, old: Any, capacity: int, array: Any, rows: int, live: int
+    ) -> None:
+        """The first `live` rows of `old`, with room for `capacity`, into `array`, for `rows`."""
+        ...
+
+    def get(self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray) -> np.ndarray:
+        """A copy of the rows in `slots`, in storage dtype."""
+        ...
+
+    def put(
+        self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray, rows: np.ndarray
+    ) -> None:
+        """Writes rows, in storage dtype, into `slots`."""
+        ...
+
+    def drop(self, array: Any) -> None:
+        """Nobody uses an array any more."""
+        ...
+
+
+class HostMemory:
+    """numpy arrays. `allocate(shape, dtype)` may give float32 for every storage dtype, as the
+    interpreter wants it; values are converted at the border then."""
+
+    def __init__(self, allocate: Callable[[tuple[int, ...], np.dtype], np.ndarray]):
+        self.allocate = allocate
+
+    def new(self, spec: CacheSpec, rows: int) -> np.ndarray:
+        return self.allocate(spec.at(rows), carrier(spec.dtype))
+
+    def copy(
+        self, spec: CacheSpec, old: Any, capacity: int, array: Any, rows: int, live: int
+    ) -> None:
+        first = spec.index(slice(0, live))
+        array[first] = old[first]
+
+    def get(self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray) -> np.ndarray:
+        rows = np.take(array, slots, axis=spec.axis)
+        if rows.dtype == carrier(spec.dtype):
+            return rows
+        out = np.empty(rows.shape, carrier(spec.dtype))
+        convert(rows, "f32", out, spec.dtype)
+        return out
+
+    def put(
+        self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray, rows: np.ndarray
+    ) -> None:
+        if array.dtype != rows.dtype:
+            wide = np.empty(rows.shape, np.float32)
+            convert(np.ascontiguousarray(rows), spec.dtype, wide, "f32")
+            rows = wide
+        array[spec.index(slots)] = rows
+
+    def drop(self, array: Any) -> None:
+        pass
+
+
+class MemoryDevice(Protocol):
+    """What caches need of a device; addresses are plain numbers."""
+
+    def allocate(self, nbytes: int) -> int: ...
+
+    def free(self, address: int) -> None: ...
+
+    def write(self, address: int, array: np.ndarray) -> None: ...
+
+    def read(self, address: int, array: np.ndarray) -> None: ...
+
+
+class DeviceMemory:
+    """Addresses on a device. Rows pass through the host, which happens when a cache grows, is
+    saved or is loaded, and never in a launch."""
+
+    def __init__(self, device: MemoryDevice):
+        self.device = device
+
+    def _fetch(self, spec: CacheSpec, address: int, rows: int) -> np.ndarray:
+        array = np.empty(spec.at(rows), carrier(spec.dtype))
+        if array.size:
+            self.device.read(address, array)
+        return array
+
+    def new(self, spec: CacheSpec, rows: int) -> int:
+        return self.device.allocate(max(spec.nbytes(rows), 16))
+
+    def copy(
+        self, spec: CacheSpec, old: Any, capacity: int, array: Any, rows: int, live: int
+    ) -> None:
+        first = spec.index(slice(0, live))
+        fresh = np.zeros(spec.at(rows), carrier(spec.dtype))
+        fresh[first] = self._fetch(spec, old, capacity)[first]
+        self.device.write(array, fresh)
+
+    def get(self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray) -> np.ndarray:
+        return np.take(self._fetch(spec, array, capacity), slots, axis=spec.axis)
+
+    def put(
+        self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray, rows: np.ndarray
+    ) -> None:
+        fresh = np.zeros(spec.at(capacity), carrier(spec.dtype))
+        fresh[spec.index(slots)] = rows
+        self.device.write(array, fresh)
+
+    def drop(self, array: Any) -> None:
+        self.device.free(array)
