@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from amk import compiler
 from amk.cli.main import main
+from amk.runtime import reference
+from amk.runtime.source import Source
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,25 @@ class Ran:
         assert lines[0].startswith("amk: error: ")
         for word in words:
             assert word in lines[0]
+
+
+_lower = compiler.lower
+_lowered: dict[tuple[Any, ...], Any] = {}
+
+
+def lower_once(source: Source, options: compiler.Options, tokens: int, on_pass: Any = None) -> Any:
+    """`compiler.lower`, once a run for what is the same; `on_pass` is not called again."""
+    key = (source.fingerprint(), options, tokens)
+    if key not in _lowered:
+        _lowered[key] = _lower(source, options, tokens, on_pass)
+    return _lowered[key]
+
+
+@pytest.fixture
+def lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that compile often and are about something else."""
+    monkeypatch.setattr(compiler, "lower", lower_once)
+    monkeypatch.setattr(reference, "lower", lower_once)
 
 
 Amk = Callable[..., Ran]

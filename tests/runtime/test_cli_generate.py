@@ -11,7 +11,7 @@ import pytest
 
 import amk as package
 from amk import compiler
-from amk.runtime import generate, reference, verify
+from amk.runtime import generate, verify
 from amk.runtime.source import open_source
 from tests.runtime.conftest import Amk
 from tests.runtime.tiny_files import smollm2
@@ -23,13 +23,12 @@ FIELDS = {
 
 
 @pytest.fixture
-def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded_once(lowered_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers loads, and the reference lowers, a toy once for all runs of the module."""
     monkeypatch.setattr(verify, "eager_model", eager_toy)
-    monkeypatch.setattr(reference, "lower", lower_toy)
 
 
-load_eager, lower_really = verify.eager_model, compiler.lower
+load_eager = verify.eager_model
 
 
 @functools.cache
@@ -39,15 +38,6 @@ def _eager(name: str, dtype: str) -> Any:
 
 def eager_toy(source: Any, dtype: str = "f32") -> Any:
     return _eager(source.name, dtype)
-
-
-@functools.cache
-def _lowered(name: str, options: compiler.Options, tokens: int) -> Any:
-    return lower_really(open_source(name), options, tokens)
-
-
-def lower_toy(source: Any, options: compiler.Options, tokens: int, on_pass: Any = None) -> Any:
-    return _lowered(source.name, options, tokens)
 
 
 def prompt(length: int) -> list[int]:
