@@ -36,7 +36,7 @@ demo: $(VENV)/base.done
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 test: lint
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not device"
