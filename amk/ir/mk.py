@@ -599,6 +599,9 @@ class LoadOp(MkOp):
         verify_offsets(self, self.offsets)
         verify_box(self.buffer, self.offsets, shape_of(self.result))
         verify_no_ring(self.buffer)
+        assert isinstance(self.buffer.type, BufferType)
+        floats = isinstance(self.buffer.type.element_type, AnyFloat)
+        require(floats, "M9: a load widens floats; i64 is read by mk.gather")
 
 
 def verify_box(buffer: SSAValue, offsets: ExprsAttr, box: Sequence[int]) -> None:

@@ -27,7 +27,9 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from amk.errors import AmkError
 from amk.ir import lm
+from amk.passes.rewriting import step_of
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class GreedyHead(ModulePass):
     name = "greedy-head"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and function.sym_name.data == "step":
-                last = function.body.block.last_op
-                assert isinstance(last, func.ReturnOp)
-                logits, *rest = last.operands
-                best = lm.ArgmaxOp(logits)
-                function.body.block.insert_op_before(best, last)
-                last.operands = [logits, best.result, *rest]
-                function.update_function_type()
+        step = step_of(op, self.name)
+        last = step.body.block.last_op
+        assert isinstance(last, func.ReturnOp)
+        logits, *rest = last.operands
+        if rest and isinstance(rest[0].owner, lm.ArgmaxOp):
+            raise AmkError("greedy-head: @step returns the next tokens already")
+        best = lm.ArgmaxOp(logits)
+        step.body.block.insert_op_before(best, last)
+        last.operands = [logits, best.result, *rest]
+        step.update_function_type()

@@ -193,7 +193,10 @@ def linear(b: TileBuilder, op: lm.LinearOp, box: Box) -> SSAValue:
 
 
 def strip_casts(value: SSAValue) -> SSAValue:
-    while isinstance(value.owner, lm.CastOp):
+    """`value` before casts between floats: loads widen, whatever a buffer stores."""
+    while isinstance(value.owner, lm.CastOp) and isinstance(
+        element_of(value.owner.input), AnyFloat
+    ):
         value = value.owner.input
     return value
 

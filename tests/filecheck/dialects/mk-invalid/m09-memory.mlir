@@ -67,6 +67,19 @@ mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
 }
 // CHECK: the input is invalid: mk M9: indices are i64, at mk.gather
 // -----
+// a load of whole numbers
+mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+  %t = mk.buffer "input" "tokens" : !mk.buffer<1x2xi64>
+  mk.stage "s" prologue {
+    mk.yield
+  } parts {
+    mk.part[2] {
+      %g = mk.load %t[0, 0] : !mk.buffer<1x2xi64> -> tensor<1x2xf32>
+    }
+  }
+}
+// CHECK: the input is invalid: mk M9: a load widens floats; i64 is read by mk.gather, at mk.load
+// -----
 // two rows an index
 mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
   %w = mk.buffer "weight" "w" : !mk.buffer<8x16xf32>
