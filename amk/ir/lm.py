@@ -73,6 +73,11 @@ def ints(values: Sequence[int]) -> DenseArrayBase:
     return DenseArrayBase.from_list(i64, list(values))
 
 
+def read_ints(array: DenseArrayBase) -> list[int]:
+    """The numbers of an attribute made by `ints`."""
+    return [int(n) for n in array.get_values()]  # type: ignore[attr-defined]
+
+
 def real(value: float) -> FloatAttr:
     return FloatAttr(float(value), f64)
 
@@ -416,13 +421,13 @@ class ReduceOp(LmOp, ABC):
         )
 
     def verify_(self) -> None:
-        dims = self.dims.get_values()
+        dims = read_ints(self.dims)
         shape = shape_of(self.input)
         require(
-            all(0 <= int(d) < len(shape) for d in dims) and len(set(dims)) == len(dims),
+            all(0 <= d < len(shape) for d in dims) and len(set(dims)) == len(dims),
             "L4: reduced axes are distinct axes of the operand",
         )
-        expect = reduced_shape(shape, [int(d) for d in dims], bool(self.keepdim.value.data))
+        expect = reduced_shape(shape, dims, bool(self.keepdim.value.data))
         require(shape_of(self.result) == expect, f"L4: the reduced shape is {expect}")
 
 
@@ -527,7 +532,7 @@ class TransposeOp(LmOp):
         )
 
     def verify_(self) -> None:
-        shape, perm = shape_of(self.input), [int(p) for p in self.permutation.get_values()]
+        shape, perm = shape_of(self.input), read_ints(self.permutation)
         require(sorted(perm) == list(range(len(shape))), "L6: not a permutation of the axes")
         require(shape_of(self.result) == tuple(shape[p] for p in perm), "L6: permuted shape")
 
@@ -707,8 +712,9 @@ class MatmulOp(LmOp):
 
     def verify_(self) -> None:
         a, b = shape_of(self.lhs), shape_of(self.rhs)
-        require(len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2], f"L9: {a} × {b} do not contract")
-        expect = (*broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
+        ranks = len(a) >= 2 and len(b) >= 2
+        require(ranks and a[-1:] == b[-2:-1], f"L9: {a} × {b} do not contract")
+        expect = (*broadcast_shapes(a[:-2], b[:-2]), *a[-2:-1], *b[-1:])
         require(shape_of(self.result) == expect, f"L9: the result is {expect}")
 
 
