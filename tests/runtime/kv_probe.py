@@ -16,6 +16,11 @@ from torch import nn
 from amk.frontend import ops  # noqa: F401 - registers the custom ops
 from amk.runtime.backends import BACKENDS, Settings, open_decoder
 from amk.runtime.decoder import Decoder
+from amk.runtime.kernel_session import KernelSession
+from amk.runtime.kv_state import KvState
+from amk.runtime.reference import Interpreter
+from amk.runtime.session import Session
+from amk.runtime.simt import SIMT_PATIENCE_S, SimtDevice
 from amk.runtime.source import as_source
 
 VOCAB = 64
@@ -84,14 +89,59 @@ class Plain:
         return np.concatenate(out)
 
 
-def open_probe(
-    backend: str, model: Probe, max_seq: int = 64, dtype: str = "f32", policy: str = "doubling"
+FULL = Shape(heads=6)
+WINDOWED = Shape(window=4)
+MAX_SEQ = 320
+_opened: dict[tuple[str, Shape, str], Decoder] = {}
+
+
+def probe(shape: Shape = FULL, seed: int = 0) -> Probe:
+    return Probe(shape, seed)
+
+
+def fresh(
+    backend: str, shape: Shape = FULL, dtype: str = "f32", model: Probe | None = None
 ) -> Decoder:
-    return open_decoder(backend, as_source(model, dtype), Settings(max_seq=max_seq, dtype=dtype))
+    """A decoder that was never fed; what is compiled is compiled once a run."""
+    key = (backend, shape, dtype)
+    source = as_source(model or probe(shape), dtype)
+    if key not in _opened:
+        _opened[key] = open_decoder(backend, source, Settings(max_seq=MAX_SEQ, dtype=dtype))
+    opened = _opened[key]
+    if isinstance(opened, Session):
+        return Session(opened.program, source, threads=2)
+    if isinstance(opened, KernelSession):
+        return KernelSession(opened.program, source, SimtDevice(opened.program), SIMT_PATIENCE_S)
+    assert isinstance(opened, Interpreter)
+    weights = opened._bound
+    if model is not None:
+        weights = {k: source.read(k, None, "f32") for k in weights}
+    return Interpreter(opened.facts, opened._programs, weights)
+
+
+def state(decoder: Decoder) -> KvState:
+    assert decoder.cache is not None
+    return decoder.cache
 
 
 def keys_of(decoder: Decoder) -> np.ndarray:
     """The live rows of the keys' cache."""
-    assert decoder.cache is not None
-    name = next(n for n in decoder.cache.specs if n.startswith("k"))
-    return decoder.cache.rows(name, decoder.length)
+    return state(decoder).rows("k0", decoder.length)
+
+
+def poison(decoder: Decoder) -> None:
+    """Fills the spare rows of the caches with NaN."""
+    cache = state(decoder)
+    for name, spec in cache.specs.items():
+        slots = np.arange(cache.capacity(name))
+        rows = cache.memory.get(spec, cache.arrays[name], len(slots), slots)
+        rows[spec.index(slice(decoder.length, None))] = np.nan
+        cache.memory.put(spec, cache.arrays[name], len(slots), slots, rows)
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return [int(t) for t in np.random.default_rng(seed).integers(0, VOCAB, count)]
+
+
+def close(got: np.ndarray, plain: np.ndarray) -> bool:
+    return bool(np.abs(got - plain).max() < 1e-5)
