@@ -52,6 +52,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "split-init": _load("amk.passes.split_init", "SplitInit"),
     "split-kv": _load("amk.passes.split_kv", "SplitKv"),
     "stream-weights": _load("amk.passes.stream_weights", "StreamWeights"),
+    "minimize-waits": _load("amk.passes.minimize_waits", "MinimizeWaits"),
     "verify-mk": _load("amk.passes.verify_mk", "VerifyMk"),
     "warp-reductions": _load("amk.passes.warp_reductions", "WarpReductions"),
 }
@@ -64,7 +65,7 @@ PIPELINES: dict[str, str] = {
     "amk-cuda": (
         "amk-lm,kv-policy{windowed=keep},greedy-head,fuse,place-kv-append,"
         "lower-lm-to-mk{tile-bytes=32768},legal-mk,"
-        "warp-reductions,plan-buffers,schedule,assign-workers"
+        "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),
 }
 

@@ -3,7 +3,9 @@
 A stage waits for the stages whose tiles wrote what it reads (read after write), read what it
 overwrites, or wrote it before (bytes of the arena that `plan-buffers` shares). Waits that others
 imply are left out (transitive reduction). The order of stages in the program is the global order
-of the `claimed` schedule; every wait points backwards in it, so it cannot deadlock.
+of the `claimed` schedule; every wait points backwards in it, so it cannot deadlock. With
+`kind=static workers=N` tiles belong to fixed workers (`assign-workers`); with `groups=true` a tile
+waits only for the tiles it needs (`group_waits.py`).
 
 Before:
 
@@ -67,22 +69,34 @@ from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import mk
+from amk.passes.assign_workers import assign
+from amk.passes.group_waits import group_waits
 
-KINDS = ("claimed",)
+KINDS = ("claimed", "static")
 
 
 @dataclass(frozen=True)
 class Schedule(ModulePass):
     name = "schedule"
     kind: str = "claimed"
+    workers: int = 0
+    """Of a static schedule."""
+    groups: bool = False
+    """Let a tile wait for the tiles it needs, where that is less than a stage."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.kind not in KINDS:
             raise AmkError(f"schedule: kind {self.kind!r}; known: {', '.join(KINDS)}")
+        if (self.kind == "static") != (self.workers > 0):
+            raise AmkError("schedule: workers are given with kind=static, and only with it")
         for program in op.walk():
             if isinstance(program, mk.ProgramOp):
                 set_events(program, nx.transitive_reduction(dependences(program)))
-                program.properties["schedule"] = StringAttr(self.kind)
+                program.properties["schedule"] = StringAttr("claimed")
+                if self.kind == "static":
+                    assign(program, self.workers)
+                if self.groups:
+                    group_waits(program)
 
 
 @dataclass(frozen=True)

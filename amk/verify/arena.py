@@ -8,6 +8,7 @@ replaced was over before them. So the cost grows with the number of buffers, not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amk.verify.closure import parts_of
@@ -21,6 +22,14 @@ from amk.verify.tiles import Order, boxes
 
 
 def check_arena(ctx: Context) -> None:
+    for owner, buffer, over in turns(ctx):
+        ctx.report.count("V6")
+        if not over:
+            ctx.add(compare(ctx, owner, buffer))
+
+
+def turns(ctx: Context) -> Iterator[tuple[Buffer, Buffer, bool]]:
+    """(owner, next owner, do the parts take turns) of bytes, as the program reaches them."""
     owners: list[Buffer] = []
     for buffer in sorted(placed(ctx), key=lambda b: first_touch(ctx, b)):
         kept: list[Buffer] = []
@@ -28,11 +37,9 @@ def check_arena(ctx: Context) -> None:
             if not share(owner, buffer):
                 kept.append(owner)
                 continue
-            ctx.report.count("V6")
-            if not over_before(ctx, owner, buffer):
-                ctx.add(compare(ctx, owner, buffer))
-                kept.append(owner)
-            elif not (covers(buffer, owner) and solid(ctx, buffer)):
+            over = over_before(ctx, owner, buffer)
+            yield owner, buffer, over
+            if not (over and covers(buffer, owner) and solid(ctx, buffer)):
                 kept.append(owner)
         owners = [*kept, buffer]
 

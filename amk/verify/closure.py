@@ -23,7 +23,17 @@ class Closure:
         self.body: list[int] = []
         self.through: list[int] = []
         self.solid = [always(positions.tiles(p.grid) > 0) for p in program.parts]
-        for stage in program.stages:
+        self.stages = program.stages
+        self.extend(0)
+
+    def extend(self, start: int) -> None:
+        """Finds anew the sets of stage `start` and all after it."""
+        stages = self.stages[start:]
+        del self.prologue[start:]
+        first = next((s.parts[0].number for s in stages if s.parts), len(self.body))
+        del self.body[first:]
+        del self.through[first:]
+        for stage in stages:
             entered = self.enter(stage)
             self.prologue.append(entered)
             for part in stage.parts:

@@ -50,25 +50,37 @@ class Context:
         if finding is not None and len(self.report.findings) < MOST_FINDINGS:
             self.report.findings.append(finding)
 
+    @cached_property
+    def forward(self) -> bool:
+        """Does every wait point to its own stage or an earlier one? Then whatever orders two
+        stages lies between them, and so do the lists of static workers."""
+        return all(
+            part.stage.number <= stage.number
+            for stage in self.program.stages
+            for event in (*stage.waits, *(w.event for p in stage.parts for w in p.waits))
+            for part, _ in event.signallers
+        )
+
+    def stages(self, first: Stage, last: Stage) -> list[Stage]:
+        """Every stage that can have a part in the order of two."""
+        low, high = sorted((first.number, last.number))
+        everything = self.program.stages
+        return everything[low : high + 1] if self.forward else everything
+
     def order(self, past: int, first: Stage, last: Stage) -> Order:
         """What is finished before each tile of the stages from `first` to `last`."""
-        low, high = sorted((first.number, last.number))
-        if self.program.workers is not None:
-            low, high = 0, len(self.program.stages) - 1  # a worker's list crosses every stage
-        key = (past, low, high)
+        stages = self.stages(first, last)
+        key = (past, stages[0].number, stages[-1].number)
         if key not in self.orders:
             if len(self.orders) > 64:
                 self.orders.clear()
-            self.orders[key] = Run(self.program, past, self.program.stages[low : high + 1]).run()
+            self.orders[key] = Run(self.program, past, stages).run()
         return self.orders[key]
 
     def window(self, first: Stage, last: Stage) -> list[Expr]:
         """The expressions that shape the order of a window of stages."""
-        low, high = sorted((first.number, last.number))
-        if self.program.workers is not None:
-            low, high = 0, len(self.program.stages) - 1
         found: set[Expr] = set()
-        for stage in self.program.stages[low : high + 1]:
+        for stage in self.stages(first, last):
             for part in stage.parts:
                 found.update(part.grid)
                 for wait in part.waits:

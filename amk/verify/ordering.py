@@ -8,6 +8,7 @@ time, find two that meet unordered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -26,15 +27,20 @@ MOST_PAIRS = 1 << 22
 
 
 def check_ordering(ctx: Context) -> None:
-    for buffer, writes in ctx.writes.items():
-        for write in writes:
-            for read in ctx.reads.get(buffer, []):
-                ctx.report.count("V4")
-                ctx.add(read_after_write(ctx, write, read))
+    for write, read in reads_of_writes(ctx):
+        ctx.report.count("V4")
+        ctx.add(read_after_write(ctx, write, read))
+    for writes in ctx.writes.values():
         for i, a in enumerate(writes):
             for b in writes[i:]:
                 ctx.report.count("V5")
                 ctx.add(unordered_writes(ctx, a, b))
+
+
+def reads_of_writes(ctx: Context) -> Iterator[tuple[Access, Access]]:
+    """Each write with each read of the same buffer."""
+    for buffer, writes in ctx.writes.items():
+        yield from product(writes, ctx.reads.get(buffer, ()))
 
 
 def read_after_write(ctx: Context, write: Access, read: Access) -> Finding | None:
@@ -263,7 +269,3 @@ def chain(a: Access, b: Access) -> tuple[str, ...]:
         return (f"{describe(last)} waits for other groups of %{direct[0].name}",)
     waits = ", ".join(f"%{e.name}" for e in awaited) or "nothing"
     return (f"{describe(first)} signals {names}", f"{describe(last)} waits for {waits}")
-
-
-def all_pairs(a: list[Access], b: list[Access]) -> list[tuple[Access, Access]]:
-    return [(x, y) for x, y in product(a, b) if x.write or y.write]

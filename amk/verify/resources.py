@@ -148,7 +148,7 @@ def pieces(ctx: Context, uses: list[Streamed], stages: list[Stage], past: int) -
             tiles = np.bincount((number + np.arange(count)) % workers, minlength=workers)
             for use in uses:
                 if use.part is part:
-                    fit = use.stream.slot_bytes.value.data // use.row_bytes
+                    fit = max(use.stream.slot_bytes.value.data // use.row_bytes, 1)
                     total += tiles * -(-use.rows // fit)
             number += count
     return total
