@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xdsl.ir import SSAValue
-
 from amk.codegen.cpu.emit import c_string, slot_of
+from amk.codegen.cuda.counters import Counters
 from amk.codegen.cuda.stage import Functions, Machine, StageEmitter
 from amk.codegen.layout import Layout
 from amk.errors import AmkError
@@ -53,7 +52,7 @@ def emit_cuda(
 
     Raises AmkError when what a tile keeps does not fit the shared memory of a block.
     """
-    tables = Tables(program, number, layout)
+    tables = Tables(program, number, layout, machine)
     functions: dict[tuple[str, str], int] = {}
     names: dict[int, list[str]] = {}
     sizes: list[Functions] = []
@@ -91,10 +90,10 @@ def plan_of(tables: Tables, sizes: Sequence[Functions], machine: Machine, gpu: G
         threads=WARPS * 32 + (32 if machine.slots else 0),
         shared_bytes=0,
         scratch_bytes=align(max((f.scratch_bytes for f in sizes), default=0)),
-        counters=max(len(tables.tiles), 1),
+        counters=max(len(tables.counters.tiles), 1),
         operands=tables.operands,
         stages=tables.names,
-        counter_names=tables.counter_names,
+        counter_names=tables.counters.names,
         slots=machine.slots,
         slot_bytes=machine.slot_bytes,
         kept_bytes=kept,
@@ -159,33 +158,30 @@ def header(title: str, plan: Plan, machine: Machine, gpu: Gpu) -> str:
 class Tables:
     """The constant tables of a program: stages, what they wait for, tiles a counter."""
 
-    def __init__(self, program: mk.ProgramOp, number: int, layout: Layout):
+    def __init__(self, program: mk.ProgramOp, number: int, layout: Layout, machine: Machine):
         self.layout = layout
         self.number = number
         self.operands: list[int] = []
         self.names: list[str] = []
         self.rows: list[str] = []
         self.waits: list[int] = []
-        self.counters: dict[SSAValue, int] = {e.result: i for i, e in enumerate(program.events())}
-        self.tiles = [0] * len(self.counters)
-        self.counter_names = [""] * len(self.counters)
+        self.bases: list[int] = []
+        self.counters = Counters(program, machine)
 
     def add(self, stage: mk.StageOp, function: int, emitter: StageEmitter) -> None:
         if len(stage.signals) > 1:
             raise AmkError(f"cuda: stage {stage.sym_name.data!r} signals more than one event")
-        waits = [self.counters[w] for w in stage.waits]
-        signal = self.counters[stage.signals[0]] if stage.signals else -1
-        if signal >= 0:
-            self.tiles[signal] += emitter.most_tiles()
-            self.counter_names[signal] = stage.sym_name.data
+        waits = [c for event in stage.waits for c in self.counters.of(event)]
+        signal = self.counters.of(stage.signals[0])[0] if stage.signals else -1
         shift = 0 if stage.shift is None else stage.shift.value.data
         name = c_string(stage.sym_name.data).strip('"').replace("*/", "* /")
         self.rows.append(
             f"  {{{function}, {shift}, {len(self.operands)}, {len(self.waits)}, {len(waits)},"
-            f" {signal}}}, /* {len(self.rows)}: {name} */"
+            f" {signal}, {len(self.bases)}}}, /* {len(self.rows)}: {name} */"
         )
         self.operands += [self.layout.index(slot_of(b, self.number)) for b in emitter.operands]
         self.waits += waits
+        self.bases += [self.counters.of(event)[0] for event in emitter.events]
         self.names.append(stage.sym_name.data)
 
     def text(self) -> str:
@@ -195,8 +191,9 @@ class Tables:
                 *self.rows,
                 "};",
                 f"AMK_TABLE short amk_waits[] = {{{numbers(self.waits)}}};",
+                f"[[maybe_unused]] AMK_TABLE short amk_bases[] = {{{numbers(self.bases)}}};",
                 "/* Tiles that raise each counter in a launch, at most. */",
-                f"AMK_TABLE uint32_t amk_tiles[] = {{{numbers(self.tiles)}}};",
+                f"AMK_TABLE uint32_t amk_tiles[] = {{{numbers(self.counters.tiles)}}};",
                 "",
             ]
         )

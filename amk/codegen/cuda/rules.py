@@ -236,7 +236,7 @@ def attention_lanes(depth: int) -> tuple[int, int, int]:
 
 
 def ignore(e: StageEmitter, op: Operation) -> None:
-    """Ends of blocks say nothing that is emitted here."""
+    """Ends of blocks, and what the stage emits around the body."""
 
 
 RULES: dict[type[Operation], Callable] = {
@@ -247,4 +247,6 @@ RULES: dict[type[Operation], Callable] = {
     mk.PickOp: pick,
     mk.AttentionOp: attention,
     mk.YieldOp: ignore,
+    mk.WaitOp: ignore,
+    mk.SignalOp: ignore,
 }

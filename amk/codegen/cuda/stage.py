@@ -20,7 +20,7 @@ from amk.ir import mk
 from amk.ir.expr import Const, Expr, Sym
 from amk.ir.lm import shape_of
 
-I = Sym("i")
+ELEMENT = Sym("i")
 COMPUTE_THREADS = 256
 LINE = 4  # floats; what is read 16 bytes at a time starts at 16 bytes
 
@@ -60,6 +60,8 @@ class StageEmitter:
         self.stage = stage
         self.machine = machine
         self.operands: list[mk.BufferOp] = []
+        self.events: list[SSAValue] = []
+        """Of the waits and signals of tiles, in the order of their first use."""
         self.lines: list[str] = []
         self.held: dict[SSAValue, Held] = {}
         self.fresh: set[SSAValue] = set()
@@ -97,12 +99,6 @@ class StageEmitter:
         number = prod(e.constant for e in factors if e.constant is not None)
         rest = [self.ranges.factor(e) for e in factors if e.constant is None]
         return " * ".join([*([str(number)] if number != 1 or not rest else []), *rest])
-
-    def most_tiles(self) -> int:
-        """The most tiles the stage has at any position."""
-        return sum(
-            prod(self.ranges.bounds(e)[1] for e in part.grid) for part in self.stage.part_ops()
-        )
 
     def prologue(self) -> None:
         block = self.stage.prologue.block
@@ -147,12 +143,36 @@ class StageEmitter:
         """The lines of one part's tile."""
         outer, self.lines = self.lines, []
         self.coordinates(part)
+        self.wait(part)
         self.body(part.body.block, {})
+        self.signal(part)
         lines, self.lines = self.lines, outer
         if self.area_used:
             lines.insert(0, "uint8_t *const area = amk_area(w, turn);")
             self.area = max(self.area, self.area_used)
         return lines
+
+    def event(self, value: SSAValue) -> str:
+        """The first counter of an event, which stages that share this function look up."""
+        if value not in self.events:
+            self.events.append(value)
+        return f"amk_bases[row.bases + {self.events.index(value)}]"
+
+    def wait(self, part: mk.PartOp) -> None:
+        """The groups of tiles that a tile needs, all looked at before one barrier."""
+        for op in part.waits():
+            first, count = (self.ranges.text(self.ranges.simplify(e)) for e in op.groups.data)
+            base = self.event(op.event)
+            self.lines.append(f"amk_look(w, amk_tiles, {base} + {first}, {count});")
+        if part.waits():
+            self.sync()
+
+    def signal(self, part: mk.PartOp) -> None:
+        if part.signals():
+            self.sync()
+        for op in part.signals():
+            group = self.ranges.text(self.ranges.simplify(op.group.data[0]))
+            self.lines.append(f"amk_raise(w, {self.event(op.event)} + {group}, 1);")
 
     def coordinates(self, part: mk.PartOp) -> None:
         """t0, t1, … from the number of the tile within its part."""
@@ -334,7 +354,7 @@ class StageEmitter:
     def ranges_for(self, count: int, shape: tuple[int, ...]) -> tuple[Expr, ...]:
         """The index of element i of a value."""
         self.ranges.known["i"] = (0, count - 1)
-        return self.ranges.unflatten(I if count > 1 else Const(0), shape)
+        return self.ranges.unflatten(ELEMENT if count > 1 else Const(0), shape)
 
     def loop(self, count: int, body: list[str]) -> None:
         """`body` for i = 0 … count − 1, shared out among the compute threads."""

@@ -144,7 +144,8 @@ def gather(s: Elements, op: mk.GatherOp, index: Index) -> str:
     row, column = index
     place = s.e.ranges.text(s.e.ranges.simplify(column + op.offsets.data[0]))
     token = f"((const int64_t *){s.e.operand(op.indices)})[{s.e.ranges.text(row)}]"
-    return f"amk_get<{dtype_of(table.type.element_type)}>({s.e.operand(op.table)}, {token} * {width} + {place})"
+    dtype = dtype_of(table.type.element_type)
+    return f"amk_get<{dtype}>({s.e.operand(op.table)}, {token} * {width} + {place})"
 
 
 def unary(s: Elements, op: mk.UnaryOp, index: Index) -> str:

@@ -10,8 +10,10 @@ struct amk_stage {
   short function;   /* which stage_N, and feed_N */
   short shift;      /* its tile l belongs to worker (l + shift) mod AMK_WORKERS */
   int operands;     /* its first buffer in the table of buffers */
-  short waits, wait_count; /* counters it waits for, in amk_waits */
+  int waits;        /* the counters it waits for, in amk_waits, */
+  short wait_count; /* and how many */
   short signal;     /* the counter its tiles raise, or -1 */
+  int bases;        /* in amk_bases: the first counters of the events its tiles wait for and raise */
 };
 
 /* The first tile of this worker's list. */

@@ -88,23 +88,35 @@ AMK_FUNCTION void amk_wait_long(const amk_launch *launch, uint32_t event, uint32
   }
 }
 
+AMK_INLINE void amk_look_at(const amk_worker &w, const uint32_t *tiles, int event) {
+  const uint32_t target = tiles[event] * w.launch->number;
+  if (!amk_reached(amk_load_acquire(w.launch->events + event), target))
+    amk_wait_long(w.launch, event, target, w.stage, w.block);
+}
+
 /* Waits for the counters in `list`, each lane of the first warp for its own, and then for the other
  * compute warps: what the last stage left in shared memory may be overwritten afterwards. */
 AMK_INLINE void amk_wait(const amk_worker &w, const uint32_t *tiles, const short *list, int count) {
   if (w.warp == 0)
-    for (int i = w.lane; i < count; i += 32) {
-      const int event = list[i];
-      const uint32_t target = tiles[event] * w.launch->number;
-      if (!amk_reached(amk_load_acquire(w.launch->events + event), target))
-        amk_wait_long(w.launch, event, target, w.stage, w.block);
-    }
+    for (int i = w.lane; i < count; i += 32) amk_look_at(w, tiles, list[i]);
   amk_sync(w);
+}
+
+/* The first warp waits for counters [event, event + count); the others at the barrier after it. */
+AMK_INLINE void amk_look(const amk_worker &w, const uint32_t *tiles, long event, long count) {
+  if (w.warp == 0)
+    for (long i = w.lane; i < count; i += 32) amk_look_at(w, tiles, event + i);
+}
+
+/* `n` more finished tiles at a counter, after a barrier that all their stores came before. */
+AMK_INLINE void amk_raise(const amk_worker &w, long event, uint32_t n) {
+  if (w.thread == 0) amk_add_release(w.launch->events + event, n);
 }
 
 /* Every compute thread's stores so far, then `n` more finished tiles at a counter. */
 AMK_INLINE void amk_signal(const amk_worker &w, int event, uint32_t n) {
   amk_sync(w);
-  if (w.thread == 0) amk_add_release(w.launch->events + event, n);
+  amk_raise(w, event, n);
 }
 
 /* What a position has fewer tiles than the event counts. */
