@@ -262,8 +262,8 @@ def check_prompt(options: argparse.Namespace, source: Any, prompt: list[int]) ->
     from amk.compiler import options_for
     from amk.runtime.generate import check_fits, checked_ids
 
-    if not prompt:
-        return
+    if not prompt and options.prompt is None and options.prompt_ids is None:
+        return  # a saved state goes on without one
     with usage():
         length = options_for(source, "cpu", options.max_seq, options.dtype).max_seq
         check_fits(checked_ids(prompt), options.max_tokens, length, source.vocab_size)

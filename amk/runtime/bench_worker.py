@@ -39,7 +39,7 @@ def open_amk(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
     )
     facts = {
         "weight_bytes": weight_bytes,
-        "cache_bytes_per_position": session.cache_bytes() // session.max_seq,
+        "cache_bytes_per_position": cache_row_bytes(slots),
         "max_seq": session.max_seq,
     }
 
@@ -47,13 +47,12 @@ def open_amk(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
 
     def run(tokens: int, position: int) -> float:
         nonlocal written
-        while written < position:
-            count = min(position, session.max_seq) - written
-            session.length = written
-            session.prefill([1] * count)
-            written += count
+        if written < position:
+            session.tokens = [1] * written
+            session.prefill([1] * (position - written))
+            written = position
         # Rows below `position` are written, which is all a launch asks of the past.
-        session.length = position
+        session.tokens = [1] * position
         token = 1
         start = time.perf_counter()
         for _ in range(tokens):
@@ -63,6 +62,16 @@ def open_amk(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
         return seconds
 
     return run, facts
+
+
+def cache_row_bytes(slots: Any) -> int:
+    """Bytes of a position in all caches of a layout."""
+    from math import prod
+
+    from amk.runtime.weights import carrier
+
+    caches = [s for s in slots if s.kind == "cache"]
+    return sum(prod(n for n in s.shape if n != -1) * carrier(s.dtype).itemsize for s in caches)
 
 
 def open_roof(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:

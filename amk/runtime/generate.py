@@ -49,6 +49,8 @@ def generate(
     where = choose_device(device)
     backend = choose_backend("auto", device)
     source = as_source(model, dtype)
+    if verify and eager_model is None and not source.has_eager:
+        raise ValueError(f"{source.name} has no eager run of HuggingFace's: give eager_model")
     options = options_for(source, dtype=dtype)
     check_fits(prompt, count, options.max_seq, source.vocab_size)
     with open_decoder(backend, source, Settings(target, dtype=dtype)) as decoder:

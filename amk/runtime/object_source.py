@@ -37,14 +37,14 @@ class ObjectSource(Source):
         super().__init__(type(model).__name__, None)
         self.model = model
         self.dtype = dtype
-        self.is_transformers = isinstance(model, PreTrainedModel)
+        self.has_eager = isinstance(model, PreTrainedModel)
 
     @cached_property
     def _state(self) -> Mapping[str, Tensor]:
         return self.model.state_dict()
 
     def _load_config(self) -> dict[str, Any]:
-        if not self.is_transformers:
+        if not self.has_eager:
             return {}
         import json
 

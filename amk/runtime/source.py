@@ -44,6 +44,9 @@ class Source(ABC):
     file is missing or damaged, ImportRefused when the model is of a kind that cannot run here.
     """
 
+    has_eager = True
+    """Whether transformers can run the model, to compare with."""
+
     def __init__(self, name: str, path: Path | None):
         self.name = name
         self.path = path

@@ -124,7 +124,7 @@ def _from_config(source: Source) -> Any:
 
 def _from_object(source: Any) -> Any:
     """A copy of the caller's own model."""
-    if not source.is_transformers:
+    if not source.has_eager:
         raise AmkError("a plain nn.Module has no eager run of HuggingFace's: give eager_model")
     model = copy.deepcopy(source.model)
     model.set_attn_implementation("eager")
