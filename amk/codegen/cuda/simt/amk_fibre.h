@@ -32,6 +32,8 @@
 #define AMK_STACK_BYTES (256 * 1024)
 #endif
 
+#define AMK_COPIES 256 /* under way in a block */
+
 enum { AMK_FIFO = 0, AMK_LIFO = 1, AMK_RANDOM = 2 };
 
 struct amk_schedule {
@@ -65,7 +67,7 @@ struct amk_simt_block {
   amk_warp *warps;
   amk_gate gates[16];
   amk_copy *copies;
-  int copy_count, copy_room;
+  int copy_count;
   uint8_t *shared;
   void (*entry)(const void *);
   const void *argument;
@@ -196,7 +198,9 @@ static AMK_RUNTIME void amk_first_step() {
   __sanitizer_finish_switch_fiber(0, b->main_stack ? 0 : &b->main_stack,
                                   b->main_stack ? 0 : &b->main_stack_bytes);
 #endif
+  AMK_ACQUIRED(b); /* a launch begins after what came before it, and ends before what follows */
   b->entry(b->argument);
+  AMK_RELEASED(&b->live);
   b->live--;
   amk_give_way(b, true);
   __builtin_unreachable();

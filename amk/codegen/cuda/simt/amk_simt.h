@@ -77,7 +77,9 @@ static void *amk_block_main(void *argument) {
     struct timespec pause = {0, 20000000};
     nanosleep(&pause, 0);
   }
+  AMK_RELEASED(b);
   amk_run_block(b);
+  AMK_ACQUIRED(&b->live);
 #if defined(__SANITIZE_THREAD__)
   for (int i = 0; i < b->threads; i++) __tsan_destroy_fiber(b->fibres[i].sanitizer);
 #endif
@@ -98,6 +100,7 @@ static void amk_fill_block(amk_simt_block *b, int index, int blocks, const amk_s
   b->entry = amk_enter;
   b->fibres = (amk_fibre *)calloc(b->threads, sizeof(amk_fibre));
   b->ready = (amk_fibre **)calloc(b->threads, sizeof(amk_fibre *));
+  b->copies = (amk_copy *)calloc(AMK_COPIES, sizeof(amk_copy));
   b->warps = (amk_warp *)calloc(b->threads / 32 + 1, sizeof(amk_warp));
   for (int i = 0; i < 16; i++)
     b->gates[i].sleepers = (amk_fibre **)calloc(b->threads, sizeof(amk_fibre *));
