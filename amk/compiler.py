@@ -99,11 +99,12 @@ def compile_kernels(
     on_pass: OnPass | None = None,
     workers: int | None = None,
     machine_code: bool = True,
+    tile_bytes: int | None = None,
 ) -> KernelProgram:
     """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
 
     `model`, `max_seq` and `dtype` as in `compile`; `workers` is the grid, by default the GPU's
-    SMs. Without `machine_code` only the text is made, for the host to run. Raises KeyError for an
+    SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is made, for the host to run. Raises KeyError for an
     unknown target, ToolchainError without NVRTC, AmkError for a model that does not fit the GPU.
     """
     from amk.codegen.cuda.build import build_kernels
@@ -115,12 +116,14 @@ def compile_kernels(
     options = replace(options, target=chosen.name if chosen.name in TARGETS else "cpu")
     key = stable_hash(
         "kernels", compiler_key(), source.fingerprint(), repr(chosen), options.max_seq,
-        options.dtype, list(options.tokens), workers, machine_code,
+        options.dtype, list(options.tokens), workers, machine_code, tile_bytes,
         [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("kernels").put(
         key,
-        lambda d: build_kernels(source, options, chosen, d, on_pass, workers, machine_code),
+        lambda d: build_kernels(
+            source, options, chosen, d, on_pass, workers, machine_code, tile_bytes
+        ),
     )
     return KernelProgram(folder)
 

@@ -4,7 +4,7 @@ run with a thread a block and a fibre a CUDA thread."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from importlib.resources import files
@@ -26,7 +26,10 @@ FLAGS = (
 )  # fmt: skip
 BLOCKS = 4  # of a grid made for the host: results do not depend on it
 SIMT_PATIENCE_S = 120.0
+SOURCE_NAME, LIBRARY_NAME = "program.cu", "program.so"
 ORDERS = {"fifo": 0, "lifo": 1, "random": 2}
+Edit = Callable[[str, str], str]
+"""From a file's name and text to the text that is compiled."""
 ERRORS = {2: "out of memory or threads"}
 
 
@@ -53,12 +56,21 @@ def host_headers() -> dict[str, str]:
     return {**found, "formulas.h": (files("amk.codegen") / "cpu" / "formulas.h").read_text()}
 
 
-def compile_simt(source: str, flags: Sequence[str] = (), cache: Cache | None = None) -> Path:
+def compile_simt(
+    source: str,
+    flags: Sequence[str] = (),
+    cache: Cache | None = None,
+    edit: Edit | None = None,
+) -> Path:
     """The shared library of a kernel's text, compiled only when the cache lacks it; `flags` add to
-    the usual ones. ToolchainError when there is no C++ compiler or it fails."""
+    the usual ones, and `edit` changes files before (tests break them on purpose).
+    ToolchainError when there is no C++ compiler or it fails."""
     cache = cache if cache is not None else Cache("simt")
     compiler = find_compiler()
     headers = host_headers()
+    if edit is not None:
+        headers = {name: edit(name, text) for name, text in headers.items()}
+        source = edit(SOURCE_NAME, source)
     key = stable_hash(
         source, headers, FLAGS, tuple(flags), compiler.command, compiler.version, cpu_identity()
     )
@@ -66,24 +78,29 @@ def compile_simt(source: str, flags: Sequence[str] = (), cache: Cache | None = N
     def build(folder: Path) -> None:
         for name, text in headers.items():
             (folder / name).write_text(text)
-        (folder / "program.cu").write_text(source + '\n#include "amk_simt.h"\n')
-        done = _run((*compiler.command, *FLAGS, *flags, "-o", "program.so", "program.cu"), folder)
-        if done.returncode != 0 or not (folder / "program.so").is_file():
+        (folder / SOURCE_NAME).write_text(source + '\n#include "amk_simt.h"\n')
+        done = _run((*compiler.command, *FLAGS, *flags, "-o", LIBRARY_NAME, SOURCE_NAME), folder)
+        if done.returncode != 0 or not (folder / LIBRARY_NAME).is_file():
             raise ToolchainError(f"{compiler.command[0]}, compiling C++: {_first_error(done)}")
 
-    return cache.put(key, build) / "program.so"
+    return cache.put(key, build) / LIBRARY_NAME
 
 
 class SimtDevice:
     """The host as a device: memory is the process's own, a launch returns when it is done."""
 
     def __init__(
-        self, program: KernelProgram, weather: Weather | None = None, flags: Sequence[str] = ()
+        self,
+        program: KernelProgram,
+        weather: Weather | None = None,
+        flags: Sequence[str] = (),
+        edit: Edit | None = None,
     ):
         self.weather = weather or Weather()
         self._arrays: dict[int, np.ndarray] = {}
         self._libraries = [
-            load(compile_simt(program.source(i), flags)) for i in range(len(program.plans))
+            load(compile_simt(program.source(i), flags, edit=edit))
+            for i in range(len(program.plans))
         ]
 
     def allocate(self, nbytes: int) -> int:

@@ -59,6 +59,7 @@ def build_kernels(
     on_pass: OnPass | None = None,
     workers: int | None = None,
     machine_code: bool = True,
+    tile_bytes: int | None = None,
 ) -> None:
     """Compiles a model into `folder` (see KernelProgram). `workers` is the grid, by default the
     GPU's SMs; without `machine_code` the text alone is written, for a host that runs it.
@@ -75,7 +76,8 @@ def build_kernels(
     layout, kernels, inits = Layout(), [], set()
     modules: list[ModuleOp] = []
     for number, tokens in enumerate(options.tokens):
-        module = lower_for_gpu(source, options, tokens, workers or gpu.sms, on_pass)
+        blocks = workers or gpu.sms
+        module = lower_for_gpu(source, options, tokens, blocks, on_pass, tile_bytes)
         modules.append(module)
         inits.add(init_text(module))
         (program,) = programs_of(module)
@@ -99,7 +101,12 @@ def build_kernels(
 
 
 def lower_for_gpu(
-    source: Source, options: Options, tokens: int, workers: int, on_pass: OnPass | None = None
+    source: Source,
+    options: Options,
+    tokens: int,
+    workers: int,
+    on_pass: OnPass | None = None,
+    tile_bytes: int | None = None,
 ) -> ModuleOp:
     """Imports the model and lowers it to a static schedule of `workers` blocks."""
     from amk.frontend.hf import import_model
@@ -108,7 +115,8 @@ def lower_for_gpu(
     module = import_model(source.importable(), tokens=tokens, dtype=options.dtype)
     if on_pass is not None:
         on_pass("import", module, 0.0)
-    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers}}}"
+    tiles = "" if tile_bytes is None else f" tile-bytes={tile_bytes}"
+    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers}{tiles}}}"
     run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 
