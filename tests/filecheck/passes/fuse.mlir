@@ -116,3 +116,24 @@ func.func @step(%e: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
   %y = lm.add %e, %r : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
   func.return %y : tensor<1x1x8xf32>
 }
+// -----
+// A third contraction of the first's input waits for the second, so it cannot move to the first.
+// CHECK-LABEL: func.func @step(%f: tensor<1x1x8xf32>
+// CHECK:       [[a:%.+]] = lm.stage "one" {
+// CHECK:       [[b:%.+]] = lm.stage "two" {
+// CHECK-NEXT:    lm.softmax [[a]]
+// CHECK:       lm.stage "three" {
+// CHECK-NEXT:    lm.linear %f, %w3
+// CHECK-NEXT:    lm.add {{.*}}, [[b]]
+func.func @step(%f: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
+  %w1 = lm.weight "one.weight" : tensor<8x8xf32>
+  %w2 = lm.weight "two.weight" : tensor<8x8xf32>
+  %w3 = lm.weight "three.weight" : tensor<8x8xf32>
+  %a = lm.linear %f, %w1 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+  %e = lm.exp %a : tensor<1x1x8xf32>
+  %s = lm.softmax %e {dim = 2 : i64} : tensor<1x1x8xf32>
+  %b = lm.linear %s, %w2 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+  %c = lm.linear %f, %w3 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+  %y = lm.add %c, %b : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
+  func.return %y : tensor<1x1x8xf32>
+}
