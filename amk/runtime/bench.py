@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from amk.errors import AmkError
 from amk.runtime.backends import Report
-from amk.runtime.llama_cpp import LlamaBench
+from amk.runtime.llama_cpp import LlamaBench, find_binary
 from amk.runtime.source import Source
 
 CONTENDERS = ("hf", "torch-compile", "llama.cpp", "roof")
@@ -137,6 +137,8 @@ def bench(
     """
     from amk.compiler import options_for
 
+    if "llama.cpp" in against:
+        find_binary()
     max_seq = options_for(source, max_seq=max_seq).max_seq
     spec = {"model": source.name, "dtype": dtype, "threads": threads, "max_seq": max_seq}
     open_by_name: dict[str, Callable[[], Contender]] = {
