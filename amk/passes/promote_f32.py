@@ -121,8 +121,9 @@ def promote_signature(function: FuncOp) -> None:
 @dataclass(frozen=True)
 class PromoteF32(LmPass):
     name = "promote-f32"
-    tolerance: ClassVar[float] = 2.0**-4
-    """Of a bf16 model (8 bits of significand, a rounding after every op); 0 on an f32 model."""
+    tolerance: ClassVar[float] = 2.0**-3
+    """Of a bf16 model (8 bits of significand, a rounding after every op), where half of all
+    generated decoders stay within 2⁻⁷; 0 on an f32 model."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.body.block.ops:

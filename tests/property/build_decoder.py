@@ -133,7 +133,10 @@ class DecoderBuilder:
             angles = self(lm.TransposeOp(angles, [0, 2, 1]))
         else:
             column = self(lm.CastOp(self(lm.ReshapeOp(ids, (1, s.tokens, 1))), f32))
-            angles = self(lm.MulOp(column, self.constant(frequencies, (half,))))
+            if s.positions == "rope-outer":
+                angles = self(lm.MatmulOp(column, self.constant(frequencies, (1, half))))
+            else:
+                angles = self(lm.MulOp(column, self.constant(frequencies, (half,))))
         if s.positions != "rope-halves":
             angles = self(lm.ConcatOp([angles, angles], 2))
         cos = self(lm.MulScalarOp(self(lm.CosOp(angles)), 1.0))
@@ -179,9 +182,10 @@ class DecoderBuilder:
         return self(lm.SliceOp(x, dim, start, end))
 
     def in_heads(self, x: SSAValue) -> SSAValue:
-        """[1, S, H · D] → [1, H, S, D]"""
+        """[1, S, H · D] or [1, S, 1, H, D] → [1, H, S, D]"""
         s = self.spec
-        viewed = self(lm.ReshapeOp(x, (1, s.tokens, shape_of(x)[-1] // s.head, s.head)))
+        heads = lm.product(shape_of(x)[2:]) // s.head
+        viewed = self(lm.ReshapeOp(x, (1, s.tokens, heads, s.head)))
         return self(lm.TransposeOp(viewed, [0, 2, 1, 3]))
 
     def qkv(self, x: SSAValue, key: str) -> tuple[SSAValue, SSAValue, SSAValue]:
@@ -196,6 +200,11 @@ class DecoderBuilder:
             y = self(lm.TransposeOp(y, [0, 2, 1, 3]))
             bounds = [(i * s.head, (i + 1) * s.head) for i in range(3)]
             return tuple(self.sliced(y, 3, a, b) for a, b in bounds)  # type: ignore[return-value]
+        if s.qkv == "fused-planes" and s.group == 1:
+            y = self.linear(x, f"{key}qkv", 3 * q)
+            y = self(lm.ReshapeOp(y, (1, s.tokens, 3, s.heads, s.head)))
+            planes = [self.sliced(y, 2, i, i + 1) for i in range(3)]
+            return tuple(self.in_heads(p) for p in planes)  # type: ignore[return-value]
         y = self.linear(x, f"{key}qkv", q + 2 * k, s.qkv == "conv1d")
         bounds = [(0, q), (q, q + k), (q + k, q + 2 * k)]
         return tuple(self.in_heads(self.sliced(y, 2, a, b)) for a, b in bounds)  # type: ignore[return-value]

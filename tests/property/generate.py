@@ -24,12 +24,13 @@ NORMS = (
 POSITIONS = (
     "rope",  # position · inv_freq, rotate-half
     "rope-matmul",  # inv_freq × position as a matrix product
+    "rope-outer",  # position × inv_freq as a matrix product
     "rope-halves",  # written on halves, tables half as wide
     "learned",  # rows of a table
     "learned-offset",  # rows from the third on
     "none",
 )
-QKV = ("separate", "fused", "fused-heads", "conv1d")
+QKV = ("separate", "fused", "fused-heads", "fused-planes", "conv1d")
 MLP = ("gated", "gated-fused", "plain", "plain-conv1d")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "gelu-steps")
 MAX_SEQ = 64

@@ -126,19 +126,20 @@ def test_every_meaning_is_tested() -> None:
 
 
 def test_cosine_is_the_nearest_f32() -> None:
-    """Of an angle of thousands of radians, where f32 arithmetic would lose bits."""
+    """Of an angle of thousands of radians, where a cosine in f32 loses bits."""
     module = Parser(
         context(),
-        """func.func @init() -> tensor<1x3xf32> attributes {amk.names = ["cos"]} {
-          %i = arith.constant 8190 : index
-          %p = lm.positions %i : tensor<1x3xi64>
-          %f = lm.cast %p : tensor<1x3xi64> -> tensor<1x3xf32>
-          %c = lm.cos %f : tensor<1x3xf32>
-          func.return %c : tensor<1x3xf32>
+        """func.func @init() -> tensor<8192xf32> attributes {amk.names = ["cos"]} {
+          %i = arith.constant 0 : index
+          %p = lm.positions %i : tensor<8192xi64>
+          %f = lm.cast %p : tensor<8192xi64> -> tensor<8192xf32>
+          %c = lm.cos %f : tensor<8192xf32>
+          func.return %c : tensor<8192xf32>
         }""",
     ).parse_module()
-    expected = np.cos(np.array([[8190.0, 8191.0, 8192.0]])).astype(np.float32)
-    assert np.array_equal(evaluate_init(module, read)["cos"], expected)
+    exact = np.cos(np.arange(8192, dtype=np.float64)).astype(np.float32)
+    assert np.array_equal(evaluate_init(module, read)["cos"], exact)
+    assert not np.array_equal(np.cos(np.arange(8192, dtype=np.float32)), exact)
 
 
 def two_weights() -> ModuleOp:

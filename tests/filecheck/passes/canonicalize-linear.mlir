@@ -66,6 +66,21 @@ func.func @heads_of_qkv(%x: tensor<1x3x4xf32>) -> (tensor<1x2x3x2xf32>, tensor<1
   func.return %q, %k : tensor<1x2x3x2xf32>, tensor<1x2x3x2xf32>
 }
 
+// Query, key and value as planes of one view: 3 × 2 heads × 2; a plane is a run of rows.
+// CHECK-LABEL: @planes_of_qkv
+func.func @planes_of_qkv(%x: tensor<1x3x4xf32>) -> (tensor<1x3x1x2x2xf32>, tensor<1x3x1x2x2xf32>) {
+  // CHECK:      [[a:%.+]] = lm.slice %w {dim = 0 : i64, start = 0 : i64, end = 4 : i64, step = 1 : i64}
+  // CHECK-NEXT: [[l:%.+]] = lm.linear %x, [[a]] : tensor<1x3x4xf32>, tensor<4x4xf32> -> tensor<1x3x4xf32>
+  // CHECK-NEXT: %q = lm.reshape [[l]] : tensor<1x3x4xf32> -> tensor<1x3x1x2x2xf32>
+  // CHECK-NEXT: [[c:%.+]] = lm.slice %w {dim = 0 : i64, start = 8 : i64, end = 12 : i64, step = 1 : i64}
+  %w = lm.weight "qkv.weight" : tensor<12x4xf32>
+  %y = lm.linear %x, %w : tensor<1x3x4xf32>, tensor<12x4xf32> -> tensor<1x3x12xf32>
+  %h = lm.reshape %y : tensor<1x3x12xf32> -> tensor<1x3x3x2x2xf32>
+  %q = lm.slice %h {dim = 2 : i64, start = 0 : i64, end = 1 : i64, step = 1 : i64} : tensor<1x3x3x2x2xf32> -> tensor<1x3x1x2x2xf32>
+  %v = lm.slice %h {dim = 2 : i64, start = 2 : i64, end = 3 : i64, step = 1 : i64} : tensor<1x3x3x2x2xf32> -> tensor<1x3x1x2x2xf32>
+  func.return %q, %v : tensor<1x3x1x2x2xf32>, tensor<1x3x1x2x2xf32>
+}
+
 // The parts meet again, as those of partial RoPE do: one projection.
 // CHECK-LABEL: @parts_of_a_head
 func.func @parts_of_a_head(%x: tensor<1x3x4xf32>) -> tensor<1x3x8xf32> {

@@ -10,14 +10,15 @@ func.func @reshapes(%x: tensor<2x4xf32>) -> (tensor<8x1xf32>, tensor<2x4xf32>) {
   func.return %b, %c : tensor<8x1xf32>, tensor<2x4xf32>
 }
 
+// Result axis i of the second is axis first[second[i]] of the operand: 1, 2, 0 after 0, 2, 1.
 // CHECK-LABEL: @transposes
-func.func @transposes(%x: tensor<2x3x4xf32>) -> (tensor<4x2x3xf32>, tensor<2x3x4xf32>) {
-  // CHECK-NEXT: %b = lm.transpose %x {permutation = array<i64: 2, 0, 1>}
+func.func @transposes(%x: tensor<2x3x4xf32>) -> (tensor<3x2x4xf32>, tensor<2x3x4xf32>) {
+  // CHECK-NEXT: %b = lm.transpose %x {permutation = array<i64: 1, 0, 2>} : tensor<2x3x4xf32> -> tensor<3x2x4xf32>
   // CHECK-NEXT: func.return %b, %x
   %a = lm.transpose %x {permutation = array<i64: 1, 2, 0>} : tensor<2x3x4xf32> -> tensor<3x4x2xf32>
-  %b = lm.transpose %a {permutation = array<i64: 1, 2, 0>} : tensor<3x4x2xf32> -> tensor<4x2x3xf32>
-  %c = lm.transpose %b {permutation = array<i64: 1, 2, 0>} : tensor<4x2x3xf32> -> tensor<2x3x4xf32>
-  func.return %b, %c : tensor<4x2x3xf32>, tensor<2x3x4xf32>
+  %b = lm.transpose %a {permutation = array<i64: 0, 2, 1>} : tensor<3x4x2xf32> -> tensor<3x2x4xf32>
+  %c = lm.transpose %b {permutation = array<i64: 1, 0, 2>} : tensor<3x2x4xf32> -> tensor<2x3x4xf32>
+  func.return %b, %c : tensor<3x2x4xf32>, tensor<2x3x4xf32>
 }
 
 // CHECK-LABEL: @slices
