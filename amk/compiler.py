@@ -43,11 +43,15 @@ class Options:
     max_seq: int = DEFAULT_MAX_SEQ
     dtype: str = "f32"
     tokens: tuple[int, ...] = (1, PREFILL_TOKENS)
+    kv_dtype: str | None = None
+    """Storage dtype of the cache; None for `dtype`."""
 
     def __post_init__(self) -> None:
         find_target(self.target)
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
+        if self.kv_dtype not in (None, *DTYPES):
+            raise ValueError(f"unknown kv_dtype {self.kv_dtype!r}; known: {', '.join(DTYPES)}")
         if self.max_seq < 1:
             raise ValueError(f"max_seq {self.max_seq} is not positive")
 
@@ -68,23 +72,28 @@ def compile(
     dtype: str = "f32",
     on_pass: OnPass | None = None,
     speculate: bool = False,
+    kv_dtype: str | None = None,
 ) -> Program | KernelProgram:
     """Compiles a model for a target, or finds it compiled in the cache.
 
     `model` is what MODEL may be on the command line, an open Source, a transformers model, or a
     plain nn.Module. `max_seq` defaults to
     2,048 or the model's own longest sequence, whichever is less. With `speculate` there is one more
-    program, which checks proposed tokens. Raises KeyError for an unknown
+    program, which checks proposed tokens. `kv_dtype` is the storage dtype of the cache, by default
+    that of the weights. Raises KeyError for an unknown
     target, ImportRefused for a model that cannot be compiled exactly, ToolchainError without a
     working C compiler.
     """
     source = as_source(model, dtype)
-    options = options_for(source, target, max_seq, dtype, speculate)
+    options = options_for(source, target, max_seq, dtype, speculate, kv_dtype)
     if find_target(target).gpu is not None:
+        if kv_dtype is not None:
+            raise AmkError("kv_dtype: kernels store the cache in the dtype of the weights")
         return compile_kernels(source, target, max_seq, dtype, on_pass)
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
-        options.dtype, list(options.tokens), find_compiler().version, cpu_identity(),
+        options.dtype, list(options.tokens), options.kv_dtype, find_compiler().version,
+        cpu_identity(),
         [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("programs").put(key, lambda d: build(source, options, d, on_pass))
@@ -134,12 +143,13 @@ def options_for(
     max_seq: int | None = None,
     dtype: str = "f32",
     speculate: bool = False,
+    kv_dtype: str | None = None,
 ) -> Options:
     """What `compile` compiles when it is given these; errors as there, before any work."""
     longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
     length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
     wanted = (1, *((CHECKING_TOKENS,) if speculate else ()), PREFILL_TOKENS)
-    return Options(target, length, dtype, tuple(n for n in wanted if n <= length))
+    return Options(target, length, dtype, tuple(n for n in wanted if n <= length), kv_dtype)
 
 
 def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None = None) -> ModuleOp:
@@ -151,7 +161,8 @@ def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None 
     if on_pass is not None:
         on_pass("import", module, 0.0)
     name = "amk-decode" if tokens == 1 else "amk-prefill"
-    spec = f"{name}{{max-seq={options.max_seq}}}"
+    storage = options.kv_dtype or "keep"
+    spec = f"{name}{{max-seq={options.max_seq} storage={storage}}}"
     run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 

@@ -55,6 +55,7 @@ def attend(
     [Hq] or None; `past` is P. Returns [1, S, Hq, Dv] in the query's dtype.
     """
     tokens, groups = query.shape[2], query.shape[1] // keys.shape[1]
+    keys, values = keys.to(query.dtype), values.to(query.dtype)  # a cache may be stored narrower
     keys = repeat_heads(live_rows(keys, past, tokens, window), groups)
     values = repeat_heads(live_rows(values, past, tokens, window), groups)
     scores = torch.matmul(query, keys.transpose(2, 3)) * scale

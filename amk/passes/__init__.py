@@ -44,6 +44,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "fold-kv": _load("amk.passes.fold_kv", "FoldKv"),
     "unfold-kv": _load("amk.passes.unfold_kv", "UnfoldKv"),
     "kv-window-outputs": _load("amk.passes.kv_window_outputs", "KvWindowOutputs"),
+    "kv-dtype": _load("amk.passes.kv_dtype", "KvDtype"),
     "kv-policy": _load("amk.passes.kv_policy", "KvPolicy"),
     "lower-lm-to-mk": _load("amk.passes.lower_lm_to_mk", "LowerLmToMk"),
     "place-kv-append": _load("amk.passes.place_kv_append", "PlaceKvAppend"),
@@ -59,7 +60,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-mk": "kv-policy,greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
+    "amk-mk": "kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
