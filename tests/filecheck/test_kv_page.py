@@ -12,11 +12,13 @@ from amk.passes import run_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects" / "kv.md"
 BLOCK = re.compile(r"```mlir\n(.*?)\n```", re.DOTALL)
+EXCERPT = re.compile(r"```mlir-excerpt\n(.*?)\n```", re.DOTALL)
 COMMAND = re.compile(r"`amk-opt -p '([^']+)'`")
 ALIAS = re.compile(r"!cache = (.*)\n")
 
 TEXT = PAGE.read_text(encoding="utf-8")
-SOURCE, *EXCERPTS = BLOCK.findall(TEXT)
+SOURCE, *_ = BLOCK.findall(TEXT)
+EXCERPTS = EXCERPT.findall(TEXT)
 COMMANDS = COMMAND.findall(TEXT)
 
 
