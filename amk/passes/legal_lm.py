@@ -36,6 +36,7 @@ from amk.passes.split_init import fixed_values, is_leaf
 
 GONE: dict[type[Operation], str] = {
     lm.AttentionOp: "split-kv",
+    lm.ConstantOp: "split-init",
     lm.AddmmOp: "canonicalize",
     lm.MatmulOp: "canonicalize",
 }

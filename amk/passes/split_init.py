@@ -288,6 +288,24 @@ def read_rows(value: SSAValue, axis: int, read: lm.WeightOp) -> None:
     replace(value, result)
 
 
+# ---- constants that are left --------------------------------------------------------------
+
+
+def split_constants(step: FuncOp, init: Init) -> int:
+    """Moves the float constants that `@step` still reads: a program's memory holds weights and
+    what `@init` computes, and no literal tables. Returns how many values."""
+    moved = [
+        op
+        for op in step.body.block.ops
+        if isinstance(op, lm.ConstantOp)
+        and op.result.first_use is not None
+        and isinstance(element_of(op.result), AnyFloat)
+    ]
+    for op in moved:
+        replace(op.result, Build(op)(init.add("constant", init.copy(op.result))))
+    return len(moved)
+
+
 @dataclass(frozen=True)
 class SplitInit(LmPass):
     name = "split-init"
@@ -304,5 +322,7 @@ class SplitInit(LmPass):
         init = Init(op)
         self.counts["weights"] += split_weights(step, init)
         self.counts["tables"] += split_tables(step, init, op, self.max_seq)
+        rewrite(step, {}, self.name)
+        self.counts["constants"] += split_constants(step, init)
         init.finish()
         rewrite(op, {}, self.name)

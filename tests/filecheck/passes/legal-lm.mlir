@@ -49,3 +49,10 @@ func.func @step(%x: tensor<1x4xf32>, %pos: index) -> tensor<1x4xf32> {
   %z = lm.mul %x, %e : tensor<1x4xf32>, tensor<4xf32> -> tensor<1x4xf32>
   func.return %z : tensor<1x4xf32>
 }
+// -----
+// CHECK: legal-lm: lm.constant is left; run split-init, at lm.constant
+func.func @step(%x: tensor<1x4xf32>, %pos: index) -> tensor<1x4xf32> {
+  %c = lm.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+  %z = lm.mul %x, %c : tensor<1x4xf32>, tensor<4xf32> -> tensor<1x4xf32>
+  func.return %z : tensor<1x4xf32>
+}

@@ -1,13 +1,13 @@
 // RUN: amk-opt %s -p split-init | filecheck %s
 // RUN: amk-opt %s -p split-init,split-init | filecheck %s
 
-// CHECK:      func.func @init() -> (tensor<4xf32>, tensor<2x4xbf16>, tensor<4x4xbf16>, tensor<4xf32>)
-// CHECK-SAME: amk.names = ["a.weight+1", "m.weight[0:2]", "concat(m.weight,m.weight[2:4])[0:4]", "(a.weight*b.weight)"]
+// CHECK:      func.func @init() -> (tensor<4xf32>, tensor<2x4xbf16>, tensor<4x4xbf16>, tensor<4xf32>, tensor<4xf32>)
+// CHECK-SAME: amk.names = ["a.weight+1", "m.weight[0:2]", "concat(m.weight,m.weight[2:4])[0:4]", "(a.weight*b.weight)", "constant"]
 // CHECK:      func.return
 // CHECK:      func.func @step
 func.func @step(%x: tensor<1x1x4xf32>, %pos: index) -> (tensor<1x1x4xf32>, tensor<1x1x2xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>) {
-  // A weight, a cast of one and a constant stay.
-  // CHECK: %k = lm.constant
+  // A weight and a cast of one stay; a constant becomes a result of @init.
+  // CHECK: %k = lm.weight "@init/constant" : tensor<4xf32>
   // CHECK: %m = lm.weight "m.weight" : tensor<4x4xbf16>
   // CHECK: %mf = lm.cast %m : tensor<4x4xbf16> -> tensor<4x4xf32>
   %a = lm.weight "a.weight" : tensor<4xf32>
