@@ -39,12 +39,14 @@ class Backend:
 def open_native(source: Source, settings: Settings) -> Decoder:
     """The C program on this machine's processor."""
     from amk.compiler import compile
+    from amk.runtime.program import Program
 
     def on_pass(name: str, module: object, seconds: float) -> None:
         settings.report(f"compiling {source.name}: {name}")
 
     settings.report(f"looking for {source.name} in the cache")
     program = compile(source, "cpu", settings.max_seq, settings.dtype, on_pass, settings.speculate)
+    assert isinstance(program, Program)
     settings.report(f"loading the weights of {source.name}")
     return program.session(source, settings.threads)
 

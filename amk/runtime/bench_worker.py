@@ -77,11 +77,13 @@ def cache_row_bytes(slots: Any) -> int:
 def open_roof(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
     from amk.compiler import compile
     from amk.runtime.bind import bind_weights
+    from amk.runtime.program import Program
     from amk.runtime.roof import Roof, read_each_token
     from amk.runtime.source import open_source
 
     source = open_source(spec["model"])
     program = compile(source, "cpu", spec["max_seq"], spec["dtype"])
+    assert isinstance(program, Program)
     arrays = bind_weights(program, source)
     slots = read_each_token(list(arrays), program.facts.max_seq)
     roof = Roof({slot: arrays[slot] for slot in slots}, spec["threads"])
