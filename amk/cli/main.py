@@ -16,7 +16,9 @@ from importlib import import_module
 from amk.cli.common import UsageError, say
 from amk.errors import AmkError
 
-COMMANDS = ("import_", "compile", "generate", "eval", "bench", "targets", "doctor", "cache")
+COMMANDS = (
+    "import_", "compile", "explain", "generate", "eval", "bench", "targets", "doctor", "cache",
+)  # fmt: skip
 
 DESCRIPTION = "Compiles a decoder language model into one kernel per decode step, and runs it."
 

@@ -2,18 +2,81 @@
 
 Waits are tried from the last to the first; one goes when the program without it is still right at
 every position. Under a static schedule the order of a worker's list counts, so more may go. Events
-that nothing waits for any more go too.
-Statistics: waits before, waits removed, events removed.
+that nothing waits for any more go too. Statistics: waits before, waits removed, events removed.
 
-Before (the second wait follows from the first):
+Before:
 
-    mk.stage "b" waits(%a) signals(%b) …
-    mk.stage "c" waits(%b, %a) …
+    mk.program "three" attributes {tokens = 1 : i64, max_seq = 64 : i64, schedule = "claimed"} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<1x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %z = mk.buffer "activation" "z" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      %a = mk.event
+      %b = mk.event
+      mk.stage "first" signals(%a) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %0 = mk.load %w[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          mk.store %0, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" waits(%a) signals(%b) prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %1 = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %1, %z[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "third" waits(%a, %b) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %2 = mk.load %x[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          %3 = mk.load %z[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          %4 = mk.binary "add" %2, %3 : tensor<1x16xf32>, tensor<1x16xf32> -> tensor<1x16xf32>
+          mk.store %4, %y[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 
 After:
 
-    mk.stage "b" waits(%a) signals(%b) …
-    mk.stage "c" waits(%b) …
+    mk.program "three" attributes {tokens = 1 : i64, max_seq = 64 : i64, schedule = "claimed"} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<1x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %z = mk.buffer "activation" "z" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      %a = mk.event
+      %b = mk.event
+      mk.stage "first" signals(%a) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %0 = mk.load %w[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          mk.store %0, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" waits(%a) signals(%b) prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %1 = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %1, %z[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "third" waits(%b) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %2 = mk.load %x[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          %3 = mk.load %z[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          %4 = mk.binary "add" %2, %3 : tensor<1x16xf32>, tensor<1x16xf32> -> tensor<1x16xf32>
+          mk.store %4, %y[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 """
 
 from __future__ import annotations

@@ -3,13 +3,34 @@
 The module stays as it is. Rules V1 … V13 and what a finding says are in docs/verify.md.
 Statistics: obligations proved, shapes that were enumerated, findings.
 
-Before and after (a wait too few, so it stops here):
+Before:
 
-    %e = mk.event
-    mk.stage "a" signals(%e) prologue { … } parts { … store to %x … }
-    mk.stage "b" prologue { … load from %x … } parts { … }
+    mk.program "pair" attributes {tokens = 1 : i64, max_seq = 64 : i64, schedule = "claimed"} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<1x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      %done = mk.event
+      mk.stage "first" signals(%done) prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %a = mk.load %w[0, 0] : !mk.buffer<1x16xf32> -> tensor<1x16xf32>
+          mk.store %a, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" waits(%done) prologue {
+        mk.yield
+      } parts {
+        mk.part[3] {
+          %a = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %a, %y[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 
-    verify-mk: decode: V4 at P = 0: a read may come before its write, x[0:1, 0:64]: …
+The error:
+
+    verify-mk: pair: V8 at P = 0: an element of an output is not written, y[0, 12]
 """
 
 from __future__ import annotations

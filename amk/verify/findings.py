@@ -39,9 +39,9 @@ class Finding:
 
     def __str__(self) -> str:
         where = f", {self.buffer}{self.elements}" if self.buffer else ""
-        sides = "; ".join(self.places)
-        chain = f"; {', '.join(self.chain)}" if self.chain else ""
-        return f"{self.rule} at P = {self.position}: {self.what}{where}: {sides}{chain}"
+        rest = "; ".join([*self.places, *([", ".join(self.chain)] if self.chain else [])])
+        head = f"{self.rule} at P = {self.position}: {self.what}{where}"
+        return f"{head}: {rest}" if rest else head
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,9 @@ def attention(r: Reader, op: mk.AttentionOp, part: Part) -> Found:
     for value in (op.keys, op.values):
         depth = r.buffers[value].shape[3]
         yield value, False, ((ZERO, wrap(1)), (head, head + 1), (low, high), (ZERO, wrap(depth)))
+    for value in (op.key_scales, op.value_scales):
+        if value is not None:
+            yield value, False, ((ZERO, wrap(1)), (head, head + 1), (low, high), (ZERO, wrap(1)))
 
 
 def combine(r: Reader, op: mk.CombineOp, part: Part) -> Found:
