@@ -1078,19 +1078,17 @@ class StageOp(LmOp):
     A stage is pure: it may append to caches, as `kv.append` is pure on versions."""
 
     name = "lm.stage"
-    sym_name = opt_prop_def(StringAttr)
+    sym_name = prop_def(StringAttr)
     body = region_def("single_block")
     results_ = var_result_def()
     traits = traits_def(Pure(), SingleBlockImplicitTerminator(YieldOp))
-    assembly_format: ClassVar[str] = (
-        "($sym_name^)? attr-dict-with-keyword $body `:` type($results_)"
-    )
+    assembly_format: ClassVar[str] = "$sym_name attr-dict-with-keyword $body `:` type($results_)"
 
-    def __init__(self, body: Region, result_types: Sequence[Attribute], name: str | None = None):
+    def __init__(self, body: Region, result_types: Sequence[Attribute], name: str):
         super().__init__(
             regions=[body],
             result_types=[list(result_types)],
-            properties={} if name is None else {"sym_name": StringAttr(name)},
+            properties={"sym_name": StringAttr(name)},
         )
 
     def verify_(self) -> None:
