@@ -216,9 +216,8 @@ class Shadow:
 
     def run(self, worker: int, op: Operation, env: dict[str, int]) -> None:
         """Does to the shadow what an op does to memory."""
-        rule = RULES.get(type(op))
-        if rule is not None:
-            rule(self, worker, op, env)
+        if any(isinstance(v.type, mk.BufferType) for v in op.operands):
+            RULES[type(op)](self, worker, op, env)
 
 
 def tag(place: Place, row: int) -> int:
@@ -264,7 +263,7 @@ def attention(s: Shadow, w: int, op: mk.AttentionOp, env: dict[str, int]) -> Non
         begin = index * chunk
         first = max(begin, position - window + 1) if window > 0 else begin
         end = min(begin + chunk, position + 1)
-        for value in (op.keys, op.values):
+        for value in (v for v in op.operands if isinstance(v.type, mk.BufferType)):
             depth = mk.buffer_of(value).type.get_shape()[3]
             s.read(w, value, [0, head, first, 0], [1, head + 1, end, depth])
 

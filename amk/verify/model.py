@@ -242,14 +242,17 @@ class Reader:
     def accesses(self, op: Operation, place: int, part: Part, prologue: bool) -> list[Access]:
         if isinstance(op, REDUCTIONS):
             self.reductions.append(op)
-        rule = RULES.get(type(op))
-        if rule is None:
-            if any(isinstance(v.type, mk.BufferType) for v in op.operands):
-                raise AmkError(f"verify-mk: {op.name} touches memory, and no rule here says where")
+        touched = [v for v in op.operands if isinstance(v.type, mk.BufferType)]
+        if not touched:
             return []
+        rule = RULES.get(type(op))
+        found = [] if rule is None else list(rule(self, op, part))
+        # A proof that overlooks an operand would be none.
+        if not set(touched) <= {value for value, _, _ in found}:
+            raise AmkError(f"verify-mk: {op.name} touches memory, and no rule here says where")
         return [
             Access(self.buffers[value], write, box, op, place, part, prologue)
-            for value, write, box in rule(self, op, part)
+            for value, write, box in found
         ]
 
 
@@ -304,12 +307,17 @@ def attention(r: Reader, op: mk.AttentionOp, part: Part) -> Found:
     if op.window is not None and op.window.value.data > 0:
         low = maximum(low, P - (op.window.value.data - 1))
     high = minimum((index + 1) * chunk, P + r.tokens)
-    for value in (op.keys, op.values):
+    for value in caches_of(op):
         depth = r.buffers[value].shape[3]
         yield value, False, ((ZERO, wrap(1)), (head, head + 1), (low, high), (ZERO, wrap(depth)))
     for value in (op.key_scales, op.value_scales):
         if value is not None:
             yield value, False, ((ZERO, wrap(1)), (head, head + 1), (low, high), (ZERO, wrap(1)))
+
+
+def caches_of(op: mk.AttentionOp) -> list[SSAValue]:
+    """Keys, values, and the scales of either: all have a row a position."""
+    return [v for v in op.operands if isinstance(v.type, mk.BufferType)]
 
 
 def combine(r: Reader, op: mk.CombineOp, part: Part) -> Found:
