@@ -72,11 +72,24 @@ def open_simt(source: Source, settings: Settings) -> Decoder:
     return KernelSession(program, source, SimtDevice(program), SIMT_PATIENCE_S)
 
 
+def open_cuda(source: Source, settings: Settings) -> Decoder:
+    """The kernels on the first GPU, for the settings' target or else for what the GPU is."""
+    from amk.compiler import compile_kernels
+    from amk.runtime.cuda_driver import CudaDevice, detect
+    from amk.runtime.kernel_session import KernelSession
+
+    target = settings.target if settings.target.gpu is not None else detect()
+    settings.report(f"compiling {source.name} for {target.name}")
+    program = compile_kernels(source, target, settings.max_seq, settings.dtype)
+    settings.report(f"loading the weights of {source.name}")
+    return KernelSession(program, source, CudaDevice(program))
+
+
 BACKENDS: dict[str, Backend] = {
     "native": Backend("cpu", open_native),
     "reference": Backend("cpu", open_reference),
     "simt": Backend("cpu", open_simt),
-    "cuda": Backend("cuda", None),
+    "cuda": Backend("cuda", open_cuda),
 }
 
 

