@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 DTYPES = ("f32", "bf16", "f16")
+KV_DTYPES = (*DTYPES, "int8")
 PREFILL_TOKENS = 16
 CHECKING_TOKENS = 8
 """Tokens of the program that checks proposals; see `amk.runtime.speculate`."""
@@ -50,8 +51,8 @@ class Options:
         find_target(self.target)
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
-        if self.kv_dtype not in (None, *DTYPES):
-            raise ValueError(f"unknown kv_dtype {self.kv_dtype!r}; known: {', '.join(DTYPES)}")
+        if self.kv_dtype not in (None, *KV_DTYPES):
+            raise ValueError(f"unknown kv_dtype {self.kv_dtype!r}; known: {', '.join(KV_DTYPES)}")
         if self.max_seq < 1:
             raise ValueError(f"max_seq {self.max_seq} is not positive")
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from xdsl.dialects.builtin import i8
 
 from amk.errors import AmkError
+from amk.interpreters.literals import torch_dtype
 from amk.ir import kv
 from amk.ir.kv import cache_type
 
@@ -25,8 +27,17 @@ def empty(type: kv.CacheType, dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
+def dtype_of(type: kv.CacheType) -> torch.dtype:
+    """The dtype of a cache's values; those of i8 rows are what elements times scale give."""
+    return torch.float32 if type.element_type == i8 else torch_dtype(type.element_type)
+
+
 def append(op: kv.AppendOp, cache: Tensor, entries: Tensor) -> Tensor:
-    return torch.cat([cache, entries.to(cache.dtype)], dim=cache_type(op.cache).axis.data)
+    kind = cache_type(op.cache)
+    if kind.element_type == i8:
+        scale = (entries.abs().amax(-1, keepdim=True) * (1 / 127)).clamp(min=2.0**-100)
+        entries = torch.round(entries / scale).clamp(-127, 127) * scale
+    return torch.cat([cache, entries.to(cache.dtype)], dim=kind.axis.data)
 
 
 def length(op: kv.LengthOp | kv.CapacityOp, cache: Tensor) -> int:

@@ -121,7 +121,9 @@ def check_argument(i: int, type: Any, value: Value, past: int) -> None:
         fits = isinstance(value, int) and value >= 0
     else:
         shape = tuple(past if d < 0 else d for d in type.get_shape())
-        expected = (shape, torch_dtype(type.element_type))
+        cache = isinstance(type, kv.CacheType)
+        dtype = kv_meaning.dtype_of(type) if cache else torch_dtype(type.element_type)
+        expected = (shape, dtype)
         fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == expected
     if not fits:
         raise ValueError(f"argument {i} does not fit {type} at past length {past}")
@@ -143,7 +145,7 @@ def empty_caches(module: ModuleOp, function: str = "step") -> list[Tensor]:
     """The caches of `function` before the first launch."""
     types = function_named(module, function).body.block.arg_types
     caches = [t for t in types if isinstance(t, kv.CacheType)]
-    return [kv_meaning.empty(t, torch_dtype(t.element_type)) for t in caches]
+    return [kv_meaning.empty(t, kv_meaning.dtype_of(t)) for t in caches]
 
 
 class Decoder:

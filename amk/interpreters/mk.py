@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i64
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i8, i64
 from xdsl.ir import Operation, SSAValue
 
 from amk.errors import AmkError
@@ -34,6 +34,8 @@ def round_to(values: Array, element: object) -> Array:
         return numerics.from_bf16_bits(numerics.to_bf16_bits(values))
     if isinstance(element, Float16Type):
         return numerics.from_f16_bits(numerics.to_f16_bits(values))
+    if element == i8:
+        return np.clip(np.rint(values), np.float32(-127), np.float32(127))
     return values
 
 
@@ -266,7 +268,10 @@ def broadcast(s: Scope, op: mk.BroadcastOp) -> None:
 
 def attention(s: Scope, op: mk.AttentionOp) -> None:
     head, index = s.at(op.at)
-    keys, values = s.memory(op.keys), s.memory(op.values)
+    keys, values = s.memory(op.keys)[0, head], s.memory(op.values)[0, head]
+    if op.key_scales is not None and op.value_scales is not None:
+        keys = keys * s.memory(op.key_scales)[0, head]
+        values = values * s.memory(op.value_scales)[0, head]
     past, chunk = s.env["P"], op.chunk.value.data
     if ring := mk.buffer_of(op.keys).ring_rows:
         # The chunk lies in one piece of the ring: count rows from where that turn began.
@@ -274,8 +279,8 @@ def attention(s: Scope, op: mk.AttentionOp) -> None:
         past, index = past - turn, index - turn // chunk
     found = numerics.attention_partial(
         s.values[op.query],
-        keys[0, head],
-        values[0, head],
+        keys,
+        values,
         past,
         index,
         chunk,

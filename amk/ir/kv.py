@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
     IntAttr,
     StringAttr,
     TensorType,
+    i8,
 )
 from xdsl.ir import (
     Attribute,
@@ -69,7 +70,8 @@ class CacheType(ParametrizedAttribute, TypeAttribute):
     """`!kv.cache<1x3x?x64xf32, axis = 2, policy = "static">`: one growing tensor.
 
     `shape` holds −1 at the sequence axis and is the layout, row major; `element_type` is the
-    storage dtype, which may differ from the dtype of what is appended.
+    storage dtype, which may differ from the dtype of what is appended. A row and head of i8 has
+    one scale, its largest element / 127, and elements are whole multiples of that.
 
     A ring, `policy = "ring", rows = 32, window = 16, sinks = 0`, has memory for `rows` rows: the
     first `sinks` stay, row j of the rest lies in slot sinks + (j − sinks) mod (rows − sinks).
@@ -144,7 +146,8 @@ class CacheType(ParametrizedAttribute, TypeAttribute):
         else:
             none = rows == window == self.sinks.data == 0
             require(none, "C2: only a ring has rows, a window and sinks")
-        require(isinstance(self.element_type, AnyFloat), "C3: a cache stores floats")
+        known = isinstance(self.element_type, AnyFloat) or self.element_type == i8
+        require(known, "C3: a cache stores floats, or i8 with a scale a row and head")
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -333,6 +336,7 @@ class RowsOp(KvOp, ABC):
 
     def verify_(self) -> None:
         kind, what = cache_type(self.cache), self.name.removeprefix("kv.")
+        require(kind.element_type != i8, f"C8: rows of i8 are in two pieces: no {what}")
         require(not kind.is_ring, f"C8: the rows of a ring have no order in memory: no {what}")
         expect = rows_type(kind)
         require(self.result.type == expect, f"C8: a {what} of it is {expect}")

@@ -28,6 +28,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     TensorType,
     f32,
+    i8,
     i64,
 )
 from xdsl.ir import (
@@ -118,8 +119,8 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
     def verify(self) -> None:
         require(sum(d == -1 for d in self.get_shape()) <= 1, "M2: one axis at most is open")
         require(all(d == -1 or d > 0 for d in self.get_shape()), "M2: extents are positive")
-        known = isinstance(self.element_type, AnyFloat) or self.element_type == i64
-        require(known, "M2: elements are floats or i64")
+        known = isinstance(self.element_type, AnyFloat) or self.element_type in (i8, i64)
+        require(known, "M2: elements are floats, i64 or i8")
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -969,12 +970,18 @@ class AttentionOp(FunctionOp):
 
     `dot` is the order of a score's sum over D (by default 16 lanes), `total` that of `sum` over a
     chunk's rows (16 lanes) and `mix` that of `output` (one lane); row r of a chunk is element r.
-    One chain each. M14."""
+    One chain each.
+
+    Caches of i8 come with `key_scales` and `value_scales`, f32 [1, Hkv, ?, 1]: an element stands
+    for its value times the scale of its row. M14."""
 
     name = "mk.attention"
+    irdl_options = (ParsePropInAttrDict(), AttrSizedOperandSegments(as_property=True))
     query = operand_def(TensorType)
     keys = operand_def(BufferType)
     values = operand_def(BufferType)
+    key_scales = opt_operand_def(BufferType)
+    value_scales = opt_operand_def(BufferType)
     at = prop_def(ExprsAttr)
     chunk = prop_def(IntegerAttr)
     scale = prop_def(FloatAttr)
@@ -987,7 +994,9 @@ class AttentionOp(FunctionOp):
     maximum = result_def(TensorType)
     sum = result_def(TensorType)
     assembly_format: ClassVar[str] = (
-        "$query `,` $keys `,` $values `at` custom<Exprs>($at) attr-dict `:` type($query) `,`"
+        "$query `,` $keys `,` $values (`scales` $key_scales^ `,` $value_scales `:`"
+        " type($key_scales) `,` type($value_scales))?"
+        " `at` custom<Exprs>($at) attr-dict `:` type($query) `,`"
         " type($keys) `,` type($values) `->` type($output) `,` type($maximum) `,` type($sum)"
     )
 
@@ -999,12 +1008,13 @@ class AttentionOp(FunctionOp):
         head: Expr | int,
         index: Expr | int,
         properties: dict[str, Attribute],
+        scales: tuple[SSAValue, SSAValue] | None = None,
     ):
         tokens, group, _ = shape_of(query)
         assert isinstance(values.type, BufferType)
         depth = values.type.get_shape()[3]
         super().__init__(
-            operands=[query, keys, values],
+            operands=[query, keys, values, *(scales or (None, None))],
             properties={"at": exprs(head, index), **properties},
             result_types=[
                 tensor((tokens, group, depth), f32),
@@ -1029,6 +1039,14 @@ class AttentionOp(FunctionOp):
                 inside = 0 < sees <= value.owner.window.value.data
                 require(inside, "M14: what reads a ring has a window within the ring's")
         require(len(self.at) == 2, "M14: at [head, chunk index]")
+        for data, scales in ((self.keys, self.key_scales), (self.values, self.value_scales)):
+            assert isinstance(data.type, BufferType)
+            need = data.type.element_type == i8
+            require(need == (scales is not None), "M14: caches of i8, and only they, have scales")
+            if scales is not None:
+                assert isinstance(scales.type, BufferType)
+                fits = scales.type.get_shape() == (*k[:3], 1) and scales.type.element_type == f32
+                require(fits, "M14: scales are f32 [1, Hkv, ?, 1]")
         for order in (self.dot, self.total, self.mix):
             require(order is None or order.chains.data == 1, "M14: sums of one chain")
         ok = shape_of(self.output) == (q[0], q[1], v[3]) and shape_of(self.sum) == q[:2]

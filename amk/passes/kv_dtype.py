@@ -2,7 +2,9 @@
 
 An append rounds to nearest even when it stores; attention widens what it reads. So the cache's
 bytes, and what a launch reads of it, shrink with `storage`, while sums stay f32. `keep` leaves the
-dtype that the model was imported with.
+dtype that the model was imported with. `int8` stores whole multiples of a scale that each row has
+for each head, its largest element / 127: attention is split by then, for only what reads scales
+may read it.
 
 Before:
 
@@ -35,7 +37,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, bf16, f16, f32
+from xdsl.dialects.builtin import ModuleOp, bf16, f16, f32, i8
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -43,14 +45,14 @@ from amk.errors import AmkError
 from amk.ir import kv
 from amk.passes.kv_policy import versions_of
 
-STORAGE = {"f32": f32, "bf16": bf16, "f16": f16}
+STORAGE = {"f32": f32, "bf16": bf16, "f16": f16, "int8": i8}
 
 
 @dataclass(frozen=True)
 class KvDtype(ModulePass):
     name = "kv-dtype"
     storage: str = "keep"
-    """`f32`, `bf16` or `f16`, or `keep`."""
+    """`f32`, `bf16`, `f16` or `int8`, or `keep`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.storage == "keep":

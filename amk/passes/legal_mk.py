@@ -51,6 +51,8 @@ READ_FROM: dict[tuple[type[Operation], str], tuple[str, ...]] = {
     (mk.GatherOp, "indices"): ("input",),
     (mk.AttentionOp, "keys"): ("cache",),
     (mk.AttentionOp, "values"): ("cache",),
+    (mk.AttentionOp, "key_scales"): ("cache",),
+    (mk.AttentionOp, "value_scales"): ("cache",),
 }
 """The kinds of buffer that an operand may name."""
 
@@ -116,7 +118,7 @@ def kinds(program: mk.ProgramOp) -> Iterator[Fault]:
             if kind not in mk.WRITABLE:
                 yield op, f"a store into a buffer of kind {kind!r}, which is read only"
         for (owner, operand), allowed in READ_FROM.items():
-            if isinstance(op, owner):
+            if isinstance(op, owner) and getattr(op, operand) is not None:
                 kind = mk.buffer_of(getattr(op, operand)).kind.data
                 if kind not in allowed:
                     expected = " or ".join(allowed)

@@ -66,14 +66,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, TensorType, i64
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32, i8, i64
 from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import kv, lm, mk
 from amk.ir.lm import integer, shape_of
-from amk.passes.lower_stage import StageLowering, stage_name
+from amk.passes.lower_stage import StageLowering
 from amk.passes.max_seq import resolve_max_seq
 from amk.passes.rewriting import step_of
 from amk.passes.tile_components import TILE_BYTES
@@ -135,6 +135,7 @@ class Lowering:
         self.target = target
         self.tile_bytes = tile_bytes
         self.memory: dict[SSAValue, SSAValue] = {}
+        self.scales: dict[SSAValue, SSAValue] = {}
         self.weights: dict[tuple[str, Attribute], SSAValue] = {}
         self.buffers: list[mk.BufferOp] = []
         last = source.last_op
@@ -148,6 +149,11 @@ class Lowering:
             name = cache.name_hint or f"cache{i}"
             self.memory[cache] = self.declare("cache", name, buffer_type(cache.type))
             self.buffers[-1].properties |= growth(kv.cache_type(cache))
+            if kv.cache_type(cache).element_type == i8:
+                shape = (*kv.cache_type(cache).get_shape()[:-1], 1)
+                scales = mk.BufferType.get(shape, f32)
+                self.scales[cache] = self.declare("cache", f"{name}.scale", scales)
+                self.buffers[-1].properties |= growth(kv.cache_type(cache))
         stages: list[mk.StageOp] = []
         for op in self.source.ops:
             if isinstance(op, lm.StageOp):
@@ -173,13 +179,15 @@ class Lowering:
                 if not isinstance(inner.owner, kv.AppendOp):
                     raise AmkError("lower-lm-to-mk: a stage yields a cache it does not append to")
                 self.memory[outer] = self.memory[inner.owner.cache]
+                if inner.owner.cache in self.scales:
+                    self.scales[outer] = self.scales[inner.owner.cache]
             elif outer in self.returned:
                 self.memory[outer] = self.declare(
                     "output", self.output_name(outer), buffer_type(outer.type)
                 )
             else:
                 self.memory[outer] = self.declare(
-                    "activation", f"{stage_name(stage)}#{i}", buffer_type(outer.type)
+                    "activation", f"{stage.sym_name.data}#{i}", buffer_type(outer.type)
                 )
 
     def output_name(self, value: SSAValue) -> str:

@@ -17,19 +17,17 @@ from amk.passes.tile_components import Component, components, stage_tilings
 from amk.passes.tile_rules import chunk_range
 
 T0, T1 = Sym("t0"), Sym("t1")
+SMALLEST_SCALE = 2.0**-100
 
 
 class Memory(Protocol):
     """The buffers of the program that a stage is lowered into."""
 
     memory: dict[SSAValue, SSAValue]
+    scales: dict[SSAValue, SSAValue]
     buffers: list[mk.BufferOp]
 
     def buffer(self, value: SSAValue) -> SSAValue | None: ...
-
-
-def stage_name(stage: lm.StageOp) -> str:
-    return stage.sym_name.data if stage.sym_name else "stage"
 
 
 class StageLowering:
@@ -44,7 +42,7 @@ class StageLowering:
         assert isinstance(last, lm.YieldOp)
         self.outputs = dict(zip(last.arguments, stage.results, strict=True))
         if len(self.outputs) != len(stage.results):
-            raise AmkError(f"lower-lm-to-mk: stage {stage_name(stage)!r} yields a value twice")
+            raise AmkError(f"lower-lm-to-mk: stage {stage.sym_name.data!r} yields a value twice")
         tilings, anchors = stage_tilings(stage)
         self.searches = {
             v.owner.input: Search(v.owner, outer)
@@ -71,7 +69,7 @@ class StageLowering:
         ]
         for group in self.components:
             parts += self.feature_parts(group) if group.tilings else [self.single_part(group)]
-        name = stage_name(self.stage)
+        name = self.stage.sym_name.data
         stages = [assemble(name, self.builder.prologue, parts)]
         stages[0].location = self.stage.location
         for search in self.searches.values():
@@ -122,7 +120,29 @@ class StageLowering:
             axis = value.type.axis.data
             at[axis] = at[axis] + P
         buffer = self.program.memory[self.outputs[value]]
+        scales = self.program.scales.get(self.outputs[value])
+        if scales is not None:
+            result = self.scaled(result, scales, at)
         self.builder.part.add_op(mk.StoreOp(result, buffer, at))
+
+    def scaled(self, rows: SSAValue, scales: SSAValue, at: list[Expr]) -> SSAValue:
+        """Rows of whole heads as multiples of their largest element / 127, which is stored."""
+        if rows.type.get_shape()[-1] != self.depth_of(scales):  # type: ignore[attr-defined]
+            raise AmkError("lower-lm-to-mk: a tile appends a part of a head to a cache of i8")
+        size = mk.UnaryOp("abs", rows)
+        most = mk.ReduceOp("max", size.result)
+        scale = mk.ScalarOp("mul", most.result, 1 / 127)
+        # A row of zeros has no scale; any will do.
+        safe = mk.ScalarOp("max", scale.result, SMALLEST_SCALE)
+        whole = mk.BinaryOp("div", rows, safe.result)
+        self.builder.part.add_ops([size, most, scale, safe, whole])
+        self.builder.part.add_op(mk.StoreOp(safe.result, scales, [*at[:-1], Const(0)]))
+        return whole.result
+
+    def depth_of(self, scales: SSAValue) -> int:
+        """Elements of a row of the cache that scales belong to."""
+        (cache,) = {self.program.memory[v] for v, s in self.program.scales.items() if s is scales}
+        return mk.buffer_of(cache).type.get_shape()[-1]
 
     def attention_part(self, op: lm.AttentionSplitOp) -> mk.PartOp:
         """A tile a kv head and a chunk: t0 the head, t1 the chunk, from the first visible one."""
@@ -139,7 +159,11 @@ class StageLowering:
             k: v for k, v in op.properties.items() if k in ("scale", "window", "softcap", "chunk")
         }
         memory = self.program.memory
-        partial = mk.AttentionOp(query, memory[op.keys], memory[op.values], T0, index, numbers)
+        scales = self.program.scales
+        pair = (scales[op.keys], scales[op.values]) if op.keys in scales else None
+        partial = mk.AttentionOp(
+            query, memory[op.keys], memory[op.values], T0, index, numbers, pair
+        )
         body.add_op(partial)
         for value, result in zip(op.results, partial.results, strict=True):
             shape = shape_of(result)

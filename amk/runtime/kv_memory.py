@@ -9,7 +9,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from amk.runtime.weights import carrier, convert
+from amk.runtime.weights import CARRIERS, convert
+
+KV_CARRIERS = {**CARRIERS, "i8": np.dtype(np.int8)}
+
+
+def carrier(dtype: str) -> np.dtype:
+    """The numpy dtype that carries a storage dtype of caches."""
+    return KV_CARRIERS[dtype]
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,8 @@ class HostMemory:
         rows = np.take(array, slots, axis=spec.axis)
         if rows.dtype == carrier(spec.dtype):
             return rows
+        if spec.dtype == "i8":
+            return rows.astype(np.int8)
         out = np.empty(rows.shape, carrier(spec.dtype))
         convert(rows, "f32", out, spec.dtype)
         return out
@@ -102,7 +111,7 @@ class HostMemory:
     def put(
         self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray, rows: np.ndarray
     ) -> None:
-        if array.dtype != rows.dtype:
+        if array.dtype != rows.dtype and spec.dtype != "i8":
             wide = np.empty(rows.shape, np.float32)
             convert(np.ascontiguousarray(rows), spec.dtype, wide, "f32")
             rows = wide

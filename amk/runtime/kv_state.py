@@ -19,8 +19,7 @@ import numpy as np
 
 from amk.codegen.layout import Layout
 from amk.errors import AmkError, ModelFileError
-from amk.runtime.kv_memory import CacheSpec, KvMemory
-from amk.runtime.weights import carrier
+from amk.runtime.kv_memory import CacheSpec, KvMemory, carrier
 
 
 @dataclass

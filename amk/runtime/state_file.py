@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from amk.errors import AmkError, ModelFileError
+from amk.runtime.kv_memory import carrier
 from amk.runtime.mapped_file import MappedFile
 from amk.runtime.safetensors_file import DTYPE_TAGS, read_header
-from amk.runtime.weights import carrier
 
 FORMAT = "amk-kv-1"
 TOKENS = "tokens"

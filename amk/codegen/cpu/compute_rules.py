@@ -145,6 +145,9 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     tokens, group, depth = shape_of(op.query)
     if shape_of(op.output)[2] != depth:
         raise AmkError("cpu: attention wants keys and values of one depth")
+    if op.key_scales is not None:
+        attention_i8(e, op)
+        return
     keys, values = mk.buffer_of(op.keys), mk.buffer_of(op.values)
     dtype = dtype_of(keys.type.element_type)
     if values.type.element_type != keys.type.element_type:
@@ -166,6 +169,47 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
         f" {base[1]}, {depth}, {dtype}, {past}, {tokens}, {group}, {depth}, {c_expr(index)},"
         f" {chunk}, {window}, {literal(op.scale.value.data)}, {literal(softcap)});"
     )
+
+
+def attention_i8(e: StageEmitter, op: mk.AttentionOp) -> None:
+    """Widens the rows of the chunk that this launch sees, each by its scale, and attends to those:
+    row j of the chunk is row j of an array of its own, and positions count from the chunk."""
+    assert op.key_scales is not None and op.value_scales is not None  # noqa: PT018
+    tokens, group, depth = shape_of(op.query)
+    head, index = op.at
+    chunk, ring = op.chunk.value.data, mk.buffer_of(op.keys).ring_rows
+    window = 0 if op.window is None else op.window.value.data
+    softcap = 0.0 if op.softcap is None else op.softcap.value.data
+    query = e.names[op.query]
+    o, m, l = (e.define(r) for r in (op.output, op.maximum, op.sum))  # noqa: E741
+    wide = [e.fresh(chunk * depth) for _ in range(2)]
+    begin = c_expr(index * chunk)
+    hidden = f"row < P - {window - 1} || " if window else ""
+    e.lines += [
+        f"for (long j = 0; j < {chunk}; j++) {{",
+        f"  const long row = {begin} + j;",
+        f"  if ({hidden}row >= P + {tokens}) continue;",
+        f"  const long slot = row{f' % {ring}' if ring else ''};",
+    ]
+    for array, data, scales in zip(
+        wide, (op.keys, op.values), (op.key_scales, op.value_scales), strict=True
+    ):
+        k, s = e.operand(data), e.operand(scales)
+        e.lines += [
+            "  {",
+            f"    const float scale = ((const float *)b({s}))[{c_expr(head)} * cap({s}) + slot];",
+            f"    const int8_t *from = (const int8_t *)b({k})"
+            f" + ({c_expr(head)} * cap({k}) + slot) * {depth};",
+            f"    for (long d = 0; d < {depth}; d++)"
+            f" {array}[j * {depth} + d] = (float)from[d] * scale;",
+            "  }",
+        ]
+    e.lines += [
+        "}",
+        f"amk_attention_partial({o}, {m}, {l}, {query}, {group * depth}, {wide[0]}, {depth},"
+        f" {wide[1]}, {depth}, AMK_F32, P - {begin}, {tokens}, {group}, {depth}, 0, {chunk},"
+        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)});",
+    ]
 
 
 def combine(e: StageEmitter, op: mk.CombineOp) -> None:

@@ -30,6 +30,10 @@ HEADERS = (
 
 SUPPORT = """
 static inline long amk_floordiv(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+static inline int8_t amk_f32_to_i8(float x) {
+  float r = __builtin_rintf(x);
+  return (int8_t)(r < 127.0f ? (r > -127.0f ? r : -127.0f) : 127.0f);
+}
 static inline long amk_minl(long a, long b) { return a < b ? a : b; }
 static inline long amk_maxl(long a, long b) { return a > b ? a : b; }
 #define b(k) (ctx->buffers[operands[k]])

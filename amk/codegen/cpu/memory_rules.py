@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i64
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i8, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from amk.codegen.cpu.c_text import c_expr, contiguous
@@ -100,25 +100,37 @@ def load(e: StageEmitter, op: mk.LoadOp) -> None:
     e.lines.append("}")
 
 
-def store_in_ring(e: StageEmitter, op: mk.StoreOp, rows: int) -> None:
-    """A store whose rows, on axis 2, wrap at the end of a ring."""
+def store_box(e: StageEmitter, op: mk.StoreOp, rows: int) -> None:
+    """A store into a cache, axis by axis; rows, on axis 2, wrap at the end of a ring of `rows`."""
     shape, k = shape_of(op.value), e.operand(op.buffer)
     array, memory = [], []
     for i, (at, stride) in enumerate(zip(op.offsets, element_strides(e, op.buffer), strict=True)):
         e.lines.append(f"for (long j{i} = 0; j{i} < {shape[i]}; j{i}++)")
         array.append(f"j{i} * {contiguous(shape)[i]}")
         place = f"({c_expr(at)} + j{i})"
-        memory.append(f"{place} % {rows} * {stride}" if i == 2 else f"{place} * {stride}")
-    dtype = dtype_of(mk.buffer_of(op.buffer).type.element_type)
+        memory.append(f"{place} % {rows} * {stride}" if rows and i == 2 else f"{place} * {stride}")
+    element = mk.buffer_of(op.buffer).type.element_type
     value = f"{e.names[op.value]}[{' + '.join(array)}]"
-    e.lines.append(f"amk_put(b({k}), {' + '.join(memory)}, {value}, {dtype});")
+    e.lines.append(
+        f"((int8_t *)b({k}))[{' + '.join(memory)}] = amk_f32_to_i8({value});"
+        if element == i8
+        else f"amk_put(b({k}), {' + '.join(memory)}, {value}, {dtype_of(element)});"
+    )
+
+
+def store_i8(e: StageEmitter, op: mk.StoreOp) -> None:
+    """Rounds to whole numbers of a byte, in a ring or not."""
+    store_box(e, op, mk.buffer_of(op.buffer).ring_rows)
 
 
 def store(e: StageEmitter, op: mk.StoreOp) -> None:
     shape, k = shape_of(op.value), e.operand(op.buffer)
     element = mk.buffer_of(op.buffer).type.element_type
+    if element == i8:
+        store_i8(e, op)
+        return
     if ring := mk.buffer_of(op.buffer).ring_rows:
-        store_in_ring(e, op, ring)
+        store_box(e, op, ring)
         return
     name = e.names[op.value]
     statement = f"((int64_t *)b({k}))[at + {{1}}] = (int64_t){name}[{{0}}];"

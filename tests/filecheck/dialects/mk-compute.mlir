@@ -103,7 +103,7 @@ mk.program "compute" attributes {tokens = 2 : i64, max_seq = 64 : i64} {
 // GENERIC: %j = "mk.slice"(%x) <{offsets = #mk.exprs<[0, 1]>, steps = array<i64: 1, 4>}> : (tensor<2x16xf32>) -> tensor<2x3xf32>
 // GENERIC: %c = "mk.concat"(%i, %j) <{dim = 1 : i64}> : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x6xf32>
 // GENERIC: %d = "mk.broadcast"(%r) : (tensor<2x1xf32>) -> tensor<2x16xf32>
-// GENERIC: %ao, %am, %al = "mk.attention"(%q, %keys, %values) <{at = #mk.exprs<[t0, max(0, P - 5) floordiv 16 + t1]>, chunk = 16 : i64, scale = 2.500000e-01 : f64, window = 6 : i64, softcap = 3.000000e+01 : f64}> : (tensor<2x2x8xf32>, !mk.buffer<1x2x?x8xf32>, !mk.buffer<1x2x?x8xf32>) -> (tensor<2x2x8xf32>, tensor<2x2xf32>, tensor<2x2xf32>)
+// GENERIC: %ao, %am, %al = "mk.attention"(%q, %keys, %values) <{at = #mk.exprs<[t0, max(0, P - 5) floordiv 16 + t1]>, chunk = 16 : i64, scale = 2.500000e-01 : f64, window = 6 : i64, softcap = 3.000000e+01 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> : (tensor<2x2x8xf32>, !mk.buffer<1x2x?x8xf32>, !mk.buffer<1x2x?x8xf32>) -> (tensor<2x2x8xf32>, tensor<2x2xf32>, tensor<2x2xf32>)
 // GENERIC: %n = "mk.combine"(%o, %m, %l) <{range = #mk.exprs<[0, (P + 1) floordiv 16 + 1]>}> : (!mk.buffer<4x2x2x2x8xf32>, !mk.buffer<4x2x2x2xf32>, !mk.buffer<4x2x2x2xf32>) -> tensor<2x4x8xf32>
 // GENERIC: %k = "mk.reshape"(%al) : (tensor<2x2xf32>) -> tensor<4xf32>
 // GENERIC: %z = "mk.combine"(%o, %m, %l, %k) <{range = #mk.exprs<[0, 1]>}> : (!mk.buffer<4x2x2x2x8xf32>, !mk.buffer<4x2x2x2xf32>, !mk.buffer<4x2x2x2xf32>, tensor<4xf32>) -> tensor<2x4x8xf32>

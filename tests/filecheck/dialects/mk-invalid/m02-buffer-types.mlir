@@ -14,6 +14,6 @@ mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
 // -----
 // elements of another type
 mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
-  %a = mk.buffer "activation" "a" : !mk.buffer<4xi8>
+  %a = mk.buffer "activation" "a" : !mk.buffer<4xi32>
 }
-// CHECK: mk M2: elements are floats or i64
+// CHECK: mk M2: elements are floats, i64 or i8
