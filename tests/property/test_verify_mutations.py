@@ -98,3 +98,13 @@ def test_row_off_by_one_is_found_at_the_last_position() -> None:
     assert isinstance(mutant, mk.ProgramOp)
     assert operator(mutant, random.Random(0))
     assert {f.position for f in prove(mutant).findings} == {MAX_SEQ - 1}
+
+
+@pytest.mark.parametrize("tokens", [1, WIDE])
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_real_programs_run_clean(family: str, tokens: int) -> None:
+    """What is proved is also what the oracle sees, at first, middle and last chunks."""
+    for schedule in SCHEDULES:
+        program = family_program(family, tokens, schedule)
+        for past in (0, 15, 16, 33, MAX_SEQ - tokens):
+            assert not sample(program, past, runs=1), f"{schedule} at {past}"
