@@ -90,7 +90,7 @@ def into_epilogue(append: kv.AppendOp, stage: lm.StageOp) -> None:
     rebuilt = lm.StageOp(
         stage.detach_region(stage.body),
         [v.type for v in yielded],
-        stage.sym_name.data if stage.sym_name else None,
+        stage.sym_name.data,
     )
     rebuilt.location = stage.location
     block = stage.parent
