@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from amk.cli.common import (
     say,
     usage,
 )
+from amk.cli.writer import Writer, rate, verdict
 from amk.errors import AmkError
 
 EXAMPLES = """\
@@ -188,27 +188,6 @@ def answer(
     return 1 if result.matches_eager is False else 0
 
 
-def rate(latencies_us: list[float], prompt_launches: int, made: list[int]) -> str:
-    """Tokens a second of the launches that followed the prompt."""
-    first, steps = latencies_us[:prompt_launches], latencies_us[prompt_launches:]
-    text = f"first after {sum(first) / 1e3:.1f} ms"
-    if not steps:
-        return text
-    return f"{text}, then {(len(made) - 1) * 1e6 / sum(steps):.1f} tokens/s"
-
-
-def verdict(result: Any) -> str:
-    count = len(result.generated)
-    if result.matches_eager:
-        return f"verified: all {count} tokens equal HuggingFace's"
-    index = result.divergence_index
-    ours, eager = (
-        ids[index] if index < len(ids) else "no token"
-        for ids in (result.generated, result.eager_tokens)
-    )
-    return f"diverged at token {index}: {ours} here, {eager} from HuggingFace"
-
-
 def check_options(options: argparse.Namespace) -> None:
     from amk.runtime.sampling import chooser
 
@@ -267,29 +246,3 @@ def check_prompt(options: argparse.Namespace, source: Any, prompt: list[int]) ->
     with usage():
         length = options_for(source, "cpu", options.max_seq, options.dtype).max_seq
         check_fits(checked_ids(prompt), options.max_tokens, length, source.vocab_size)
-
-
-class Writer:
-    """Shows tokens on stdout: text with a tokenizer, else ids; at once when it streams."""
-
-    def __init__(self, tokenizer: Any, stream: bool):
-        self.tokenizer = tokenizer
-        self.live = None
-        self.stream = stream
-        if stream and tokenizer is not None:
-            self.live = tokenizer.stream()
-
-    def push(self, token: int) -> None:
-        if not self.stream:
-            return
-        text = f"{token} " if self.live is None else self.live.push(token)
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    def finish(self, made: list[int]) -> None:
-        if self.stream:
-            print("" if self.live is None else self.live.finish(), flush=True)
-        elif self.tokenizer is None:
-            print(" ".join(map(str, made)), flush=True)
-        else:
-            print(self.tokenizer.decode(made), flush=True)
