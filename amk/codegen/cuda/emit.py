@@ -39,10 +39,14 @@ def machine_of(program: mk.ProgramOp, gpu: Gpu, kept_limit: int | None = None) -
     tokens = program.tokens.value.data
     mma = {"AMK_F16", *(["AMK_BF16"] if gpu.bf16_mma else [])} if tokens % 16 == 0 else set()
     return Machine(
-        workers, tokens, program.max_seq.value.data,
-        gpu.shared * 3 // 4 if kept_limit is None else kept_limit,
-        slots, slot_bytes, frozenset(mma),
-    )  # fmt: skip
+        workers=workers,
+        tokens=tokens,
+        max_seq=program.max_seq.value.data,
+        kept_limit=gpu.shared * 3 // 4 if kept_limit is None else kept_limit,
+        slots=slots,
+        slot_bytes=slot_bytes,
+        mma=frozenset(mma),
+    )
 
 
 def emit_cuda(
