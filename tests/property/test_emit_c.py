@@ -67,7 +67,7 @@ def test_more_random_stages(batch: int) -> None:
     random_stages(1000 * (batch + 1), 300)
 
 
-SPECS = st.lists(st.tuples(decoders(("f32", "bf16")), LOWERINGS), min_size=6, max_size=6)
+SPECS = st.lists(st.tuples(decoders(("f32", "bf16")), LOWERINGS), min_size=4, max_size=4)
 WITHOUT_SHRINKING = (Phase.explicit, Phase.generate)
 """Each try compiles a C file; a failing list names the decoder that fails."""
 
