@@ -45,15 +45,8 @@ from xdsl.transforms.common_subexpression_elimination import cse
 
 from amk.passes.arith_rules import ARITH_RULES
 from amk.passes.linear_rules import LINEAR_RULES
-from amk.passes.rewriting import LmPass, Rules, rewrite
+from amk.passes.rewriting import LmPass, merged, rewrite
 from amk.passes.shape_rules import SHAPE_RULES
-
-
-def merged(*tables: Rules) -> Rules:
-    """One table with the rules of all, those of earlier tables first."""
-    kinds = {kind for table in tables for kind in table}
-    return {kind: tuple(r for table in tables for r in table.get(kind, ())) for kind in kinds}
-
 
 RULES = merged(SHAPE_RULES, ARITH_RULES, LINEAR_RULES)
 

@@ -9,7 +9,7 @@ erases what dies, and stops with an error when rules do not come to an end.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -20,6 +20,7 @@ from xdsl.passes import ModulePass
 from xdsl.traits import Pure
 
 from amk.errors import AmkError
+from amk.ir import lm
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -42,6 +43,13 @@ class Build:
 
 Rule = Callable[[Any, Build], SSAValue | None]
 Rules = Mapping[type[Operation], Sequence[Rule]]
+
+
+def merged(*tables: Rules) -> Rules:
+    """One table with the rules of all, those of earlier tables first."""
+    kinds = {kind for table in tables for kind in table}
+    return {kind: tuple(r for table in tables for r in table.get(kind, ())) for kind in kinds}
+
 
 REWRITES_AN_OP = 64
 """How many rewrites the driver allows for each op it was given, before it reports a loop."""
@@ -115,6 +123,11 @@ def producer(value: SSAValue, kind: type[OpT]) -> OpT | None:
 def integers(attribute: DenseArrayBase) -> list[int]:
     """The numbers in an `array<i64: …>`."""
     return [int(i) for i in cast("DenseArrayBase[IntegerType]", attribute).get_values()]
+
+
+def both_orders(op: lm.BinaryOp) -> Iterator[tuple[SSAValue, SSAValue]]:
+    yield op.lhs, op.rhs
+    yield op.rhs, op.lhs
 
 
 def users(value: SSAValue) -> list[Operation]:
