@@ -94,17 +94,17 @@ class Shadow:
 
     def place(self, number: int, op: mk.BufferOp) -> Place:
         shape = tuple(self.past + self.tokens if d == -1 else d for d in op.type.get_shape())
-        given = op.kind.data in ("weight", "input", "constant")
-        space, start, each = self.arena, 0, 1
-        if op.offset is None:
-            space = Space.of(op.source.data, prod(shape), self.workers)
-        else:
-            each = op.type.element_bytes() // self.unit
-            start = offset_of(op) // self.unit
         memory = tuple(
             op.ring_rows or n if d == -1 else n
             for n, d in zip(shape, op.type.get_shape(), strict=True)
         )
+        given = op.kind.data in ("weight", "input", "constant")
+        space, start, each = self.arena, 0, 1
+        if op.offset is None:
+            space = Space.of(op.source.data, prod(memory), self.workers)
+        else:
+            each = op.type.element_bytes() // self.unit
+            start = offset_of(op) // self.unit
         numbers = start + np.arange(prod(memory) * each).reshape(*memory, each)
         if numbers.size and numbers.max() >= len(space.writer):
             self.fault("bounds", f"buffer {op.source.data!r} leaves the arena")
