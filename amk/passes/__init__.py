@@ -60,7 +60,10 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 
 PIPELINES: dict[str, str] = {
     "amk-lm": "promote-f32,canonicalize,raise,split-init,canonicalize,split-kv,legal-lm",
-    "amk-mk": "kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk",
+    "amk-mk": (
+        "kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,lower-lm-to-mk,legal-mk,"
+        "plan-buffers,schedule,verify-mk"
+    ),
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
