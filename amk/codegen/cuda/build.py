@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amk.codegen.cuda.emit import emit_cuda, fixed_bytes, machine_of
+from amk.codegen.cuda.emit import emit_cuda, fixed_bytes, machine_of, shared_wanted
 from amk.codegen.layout import Layout
 from amk.errors import AmkError
 from amk.runtime.certificate import save_certificate
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
     from amk.compiler import OnPass, Options
 
-MIN_RING_SLOTS = 2
+MAX_SLOTS = 64  # of the ring: what its barriers are given room for
 
 
 @dataclass(frozen=True)
 class Configuration:
     """What may be made smaller when a kernel does not fit: the ring, and the rows of a matrix that
-    a warp multiplies at a time."""
+    a warp multiplies at a time. `kept_bytes` is what prologues may keep in shared memory."""
 
     ring_bytes: int
-    rows: int = 2
+    rows: int
+    kept_bytes: int
 
     def __str__(self) -> str:
         return f"{self.ring_bytes // 1024} KB ring, {self.rows} row(s) a warp"
@@ -146,15 +147,15 @@ def configurations(module: ModuleOp, gpu: Gpu) -> Iterator[Configuration]:
     from amk.compiler import programs_of
 
     (program,) = programs_of(module)
-    bare = machine_of(program, gpu)
-    _, plan = emit_cuda(program, 0, Layout(), gpu, "", bare)
-    room = gpu.shared - fixed_bytes(64) - plan.kept_bytes - 2 * plan.area_bytes
+    wanted, area = shared_wanted(program, machine_of(program, gpu))
+    kept = max(min(wanted, gpu.shared - fixed_bytes(MAX_SLOTS) - area), 0)
+    room = gpu.shared - fixed_bytes(MAX_SLOTS) - kept - 2 * area
     ring = min(gpu.in_flight, room) if program.tokens.value.data == 1 else 0
     for rows in (2, 1):
         for part in (1, 2):
             if ring > 0:
-                yield Configuration(ring // part, rows)
-        yield Configuration(0, rows)
+                yield Configuration(ring // part, rows, kept)
+        yield Configuration(0, rows, kept)
 
 
 def emit(
@@ -167,7 +168,7 @@ def emit(
     if chosen.ring_bytes:
         run_pipeline(streamed, f"stream-weights{{ring-bytes={chosen.ring_bytes}}}", check="borders")
     (program,) = programs_of(streamed)
-    machine = replace(machine_of(program, gpu), rows=chosen.rows)
+    machine = replace(machine_of(program, gpu, chosen.kept_bytes), rows=chosen.rows)
     text, plan = emit_cuda(program, number, layout, gpu, title, machine)
     return Kernel(text, plan, asdict(certify(program)))
 

@@ -25,8 +25,15 @@ ALIGNMENT = 128
 SUMS_BYTES = 4 * WARPS * 4
 
 
+def shared_wanted(program: mk.ProgramOp, machine: Machine) -> tuple[int, int]:
+    """Bytes of shared memory that prologues and tiles of a program want: (kept, a tile's)."""
+    sizes = [StageEmitter(stage, machine).emit() for stage in program.stages()]
+    return align(max(f.kept_bytes for f in sizes)), align(max(f.area_bytes for f in sizes))
+
+
 def machine_of(program: mk.ProgramOp, gpu: Gpu, kept_limit: int | None = None) -> Machine:
-    """The configuration that the attributes of a program and a GPU decide."""
+    """The configuration that the attributes of a program and a GPU decide. What prologues keep
+    beyond `kept_limit` bytes, by default all of shared memory, goes to global memory."""
     workers = program.static_workers
     if workers is None:
         raise AmkError("cuda: the schedule is not static; run assign-workers")
@@ -42,7 +49,7 @@ def machine_of(program: mk.ProgramOp, gpu: Gpu, kept_limit: int | None = None) -
         workers=workers,
         tokens=tokens,
         max_seq=program.max_seq.value.data,
-        kept_limit=gpu.shared * 3 // 4 if kept_limit is None else kept_limit,
+        kept_limit=gpu.shared if kept_limit is None else kept_limit,
         slots=slots,
         slot_bytes=slot_bytes,
         mma=frozenset(mma),
