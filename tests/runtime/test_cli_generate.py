@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from amk import compiler
 from amk.runtime import generate, verify
 from amk.runtime.source import open_source
 from tests.runtime.conftest import Amk
-from tests.runtime.tiny_files import smollm2
+from tests.runtime.tiny_files import save_toy, smollm2, write_gguf
 
 FIELDS = {
     "tokens", "generated", "per_step_latency_us", "divergence_index", "max_tokens",
@@ -127,6 +128,21 @@ def test_reduced_dtypes_verify_against_rounded_weights(amk: Amk, dtype: str) -> 
     found = amk(*words, "--verify", "--json").json
     assert found["matches_eager"] is True
     assert dtype in found["notes"][0]
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_files_are_verified_by_transformers_own_reading(
+    amk: Amk, tmp_path: Path, kind: str
+) -> None:
+    if kind == "folder":
+        model = save_toy(tmp_path / "toy")
+    else:
+        model = write_gguf(tmp_path / "m.gguf", kind="Q8_0")
+    words = ("generate", model, "--prompt-ids", "9,8,7,6,5", "--max-tokens", 12, "--ignore-eos")
+    ran = amk(*words, "--verify", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["matches_eager"] is True
+    assert len(set(ran.json["generated"])) > 1
 
 
 def test_chat_talks_line_by_line(amk: Amk, monkeypatch: pytest.MonkeyPatch) -> None:
