@@ -30,7 +30,10 @@ def main() -> int:
     arguments = parser.parse_args()
     totals: Counter[str] = Counter()
     start = time.perf_counter()
-    for seed in range(arguments.first, arguments.first + arguments.programs):
+    for number in range(arguments.programs):
+        seed = arguments.first + number
+        if number and number % 1000 == 0:
+            print(f"{number} programs", file=sys.stderr, flush=True)
         text = random_plan(seed).text()
         try:
             program = program_of(text)
