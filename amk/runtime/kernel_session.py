@@ -26,6 +26,7 @@ from amk.runtime.source import Source
 from amk.runtime.state_file import sample
 
 PATIENCE_S = 5.0
+MAX_ENDS = 64
 
 
 class Arguments(ctypes.Structure):
@@ -39,7 +40,12 @@ class Arguments(ctypes.Structure):
         ("trouble", ctypes.c_uint64),
         ("scratch", ctypes.c_uint64),
         ("patience", ctypes.c_uint64),
+        ("token", ctypes.c_uint64),
+        ("made", ctypes.c_uint64),
+        ("ends", ctypes.c_uint64),
         ("number", ctypes.c_uint32),
+        ("steps", ctypes.c_uint32),
+        ("end_count", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),
     ]
 
@@ -119,6 +125,7 @@ class KernelSession(Decoder):
             self._slots.append(address)
         self._inputs = [self._find("input", "tokens", i) for i in self._numbers()]
         self._logits = [self._find("output", "logits", i) for i in self._numbers()]
+        self._feed_back()
         self._arguments = [self._prepare(i, plan) for i, plan in enumerate(self.program.plans)]
         self._moved()
 
@@ -131,6 +138,12 @@ class KernelSession(Decoder):
                 return address
         raise AmkError(f"the program has no {kind} buffer {source!r}")
 
+    def _feed_back(self) -> None:
+        """The token a decode step makes goes where the next one reads its own."""
+        for i, slot in enumerate(self.program.layout.slots):
+            if (slot.kind, slot.source) == ("output", "next") and slot.shape == (1, 1):
+                self._slots[i] = self._inputs[slot.program]
+
     def _prepare(self, number: int, plan: Plan) -> Arguments:
         """What stays the same in every launch of a program."""
         return Arguments(
@@ -139,6 +152,10 @@ class KernelSession(Decoder):
             trouble=self._allocate(4 * TROUBLE_WORDS),
             scratch=self._allocate(plan.blocks * plan.scratch_bytes),
             patience=self.patience_ns,
+            token=self._inputs[number],
+            made=self._allocate(8 * self.max_seq),
+            ends=self._allocate(8 * MAX_ENDS),
+            steps=1,
         )
 
     def _moved(self) -> None:
@@ -176,6 +193,36 @@ class KernelSession(Decoder):
             self._recover(number, plan, arguments)
             raise AmkError(explain(trouble, plan))
         return logits
+
+    def steps(self, token: int, count: int, ends: Sequence[int] = ()) -> list[int]:
+        """Takes up to `count` greedy steps from `token` in one launch; the tokens they made.
+
+        Stops after one of `ends`. The same bits as `count` launches. ValueError for a token, a
+        number of steps or of ends that cannot be; AmkError when the launch is lost."""
+        if count < 1 or len(ends) > MAX_ENDS:
+            raise ValueError(f"{count} steps and {len(ends)} ends: one or more, {MAX_ENDS} at most")
+        self._check([token])
+        if self.length + count > self.max_seq:
+            raise ValueError(f"{self.length} + {count} positions exceed max_seq {self.max_seq}")
+        assert self.cache is not None
+        if self.cache.reserve(self.length, count):
+            self._moved()
+        arguments = self._arguments[0]
+        unmade = np.full(count, -1, np.int64)
+        self.device.write(arguments.made, unmade)
+        if ends:
+            self.device.write(arguments.ends, np.array(ends, np.int64))
+        arguments.steps, arguments.end_count = count, len(ends)
+        try:
+            self._run(0, [token])
+        finally:
+            arguments.steps, arguments.end_count = 1, 0
+        self.device.read(arguments.made, unmade)
+        made = [int(t) for t in unmade if t >= 0]
+        self.launched[0] += len(made) - 1
+        self.tokens += [token, *made[:-1]]
+        self._fed = True
+        return made
 
     def _recover(self, number: int, plan: Plan, arguments: Arguments) -> None:
         """Counters of a lost launch tell nothing: they start again."""

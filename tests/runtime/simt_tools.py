@@ -192,6 +192,10 @@ def main() -> None:
         flags=SANITIZERS[kind], patience_s=30.0,
     )  # fmt: skip
     if not mutant:
+        device = SimtDevice(program, Weather(order, 6, 1), SANITIZERS[kind])
+        with KernelSession(program, as_source("toy", program.facts.dtype), device, 60) as session:
+            session.steps(7, 3)
+            session.prefill(list(range(16)))
         assert np.array_equal(found, logits(program, steps=int(steps))), "the bits differ"
 
 

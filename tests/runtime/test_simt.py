@@ -75,7 +75,9 @@ def check_bits(source: Source, dtype: str, tokens: list[int], workers: int = 3) 
         if dtype == "f32":
             np.testing.assert_array_equal(chunks, np.stack(steps))
         else:
-            np.testing.assert_allclose(chunks, np.stack(steps), atol=MMA_TOLERANCE, rtol=MMA_TOLERANCE)
+            np.testing.assert_allclose(
+                chunks, np.stack(steps), atol=MMA_TOLERANCE, rtol=MMA_TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
@@ -108,6 +110,44 @@ def test_tiles_do_not_matter() -> None:
 @pytest.mark.parametrize("weather", STORMS, ids=str)
 def test_the_schedule_does_not_matter(weather: Weather) -> None:
     np.testing.assert_array_equal(logits(toy(), weather), logits(toy()))
+
+
+def greedy(session: KernelSession, token: int, count: int) -> list[int]:
+    """Tokens by a launch each."""
+    made = []
+    for _ in range(count):
+        token = int(session.step(token).argmax())
+        made.append(token)
+    return made
+
+
+@pytest.mark.parametrize("weather", [None, *STORMS], ids=str)
+def test_steps_in_one_launch_equal_launches(weather: Weather | None) -> None:
+    program, source = toy(), as_source("toy", "bf16")
+
+    def opened() -> KernelSession:
+        return KernelSession(program, source, SimtDevice(program, weather), 60)
+
+    with opened() as launches, opened() as at_once, opened() as in_two, opened() as ending:
+        made = greedy(launches, 5, 12)
+        assert at_once.steps(5, 12) == made
+        first = in_two.steps(5, 5)
+        assert [*first, *in_two.steps(first[-1], 7)] == made
+        expected = launches.step(3)
+        np.testing.assert_array_equal(at_once.step(3), expected)
+        np.testing.assert_array_equal(in_two.step(3), expected)
+        upto = made.index(made[6]) + 1
+        assert ending.steps(5, 12, [made[6]]) == made[:upto]
+        assert ending.length == upto
+
+
+def test_steps_are_checked_before_anything_runs() -> None:
+    program = toy()
+    with KernelSession(program, as_source("toy", "bf16"), SimtDevice(program)) as session:
+        for token, count, ends in ((999, 1, ()), (1, 0, ()), (1, 9999, ()), (1, 1, range(65))):
+            with pytest.raises(ValueError, match="token|step|positions"):
+                session.steps(token, count, list(ends))
+        assert session.length == 0
 
 
 @pytest.mark.parametrize("kind", ["address", "undefined"])

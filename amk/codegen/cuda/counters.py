@@ -41,6 +41,12 @@ class Counters:
                     for group, n in self.group_tiles(part, op, stage.sym_name.data).items():
                         self.add(op.event, group, n, stage.sym_name.data)
 
+    def extra(self, name: str, tiles: int = 1) -> int:
+        """One more counter, which no event of the program stands for."""
+        self.tiles.append(tiles)
+        self.names.append(name)
+        return len(self.tiles) - 1
+
     def of(self, event: SSAValue) -> list[int]:
         """The counters of an event."""
         return [self.first[event] + g for g in range(self.count[event])]

@@ -63,12 +63,15 @@ def emit_cuda(
 
     Raises AmkError when what a tile keeps does not fit the shared memory of a block.
     """
+    for buffer in program.buffers():
+        if buffer.growth == "ring":
+            raise AmkError(f"cuda: {buffer.source.data!r} is a ring; use the kv policy static")
     tables = Tables(program, number, layout, machine)
     functions: dict[tuple[str, str], int] = {}
     names: dict[int, list[str]] = {}
     sizes: list[Functions] = []
     for stage in program.stages():
-        emitter = StageEmitter(stage, machine)
+        emitter = StageEmitter(stage, machine, raises=stage is tables.maker)
         text = emitter.emit()
         sizes.append(text)
         key = (with_operands(text.compute), with_operands(text.feed))
@@ -80,7 +83,7 @@ def emit_cuda(
         header(title, plan, machine, gpu),
         tables.text(),
         *(function_text(n, *key, names[n]) for key, n in functions.items()),
-        kernel_text(list(functions), machine),
+        kernel_text(list(functions), machine, tables.feedback),
     ]
     return "\n".join(parts), plan
 
@@ -178,12 +181,18 @@ class Tables:
         self.waits: list[int] = []
         self.bases: list[int] = []
         self.counters = Counters(program, machine)
+        self.feedback: tuple[int, int] | None = None
+        """The counters of the stage that makes the next token, and of finished steps."""
+        self.maker = maker_of(program)
 
     def add(self, stage: mk.StageOp, function: int, emitter: StageEmitter) -> None:
         if len(stage.signals) > 1:
             raise AmkError(f"cuda: stage {stage.sym_name.data!r} signals more than one event")
         waits = [c for event in stage.waits for c in self.counters.of(event)]
         signal = self.counters.of(stage.signals[0])[0] if stage.signals else -1
+        if stage is self.maker:
+            signal = self.counters.extra(stage.sym_name.data)
+            self.feedback = signal, self.counters.extra("the step")
         shift = 0 if stage.shift is None else stage.shift.value.data
         name = c_string(stage.sym_name.data).strip('"').replace("*/", "* /")
         self.rows.append(
@@ -201,6 +210,7 @@ class Tables:
                 "AMK_TABLE amk_stage amk_stages[] = {",
                 *self.rows,
                 "};",
+                f"#define AMK_STAGES {len(self.rows)}",
                 f"AMK_TABLE short amk_waits[] = {{{numbers(self.waits)}}};",
                 f"[[maybe_unused]] AMK_TABLE short amk_bases[] = {{{numbers(self.bases)}}};",
                 "/* Tiles that raise each counter in a launch, at most. */",
@@ -208,6 +218,16 @@ class Tables:
                 "",
             ]
         )
+
+
+def maker_of(program: mk.ProgramOp) -> mk.StageOp | None:
+    """The stage of one tile, the last, whose token the next step may read; None without."""
+    last = program.stages()[-1]
+    stores = [op for op in last.walk() if isinstance(op, mk.StoreOp)]
+    makes = [mk.buffer_of(op.buffer).source.data for op in stores] == ["next"]
+    tiles = [e.constant for part in last.part_ops() for e in part.grid]
+    alone = makes and not last.signals and all(n == 1 for n in tiles) and len(tiles) == 1
+    return last if alone and program.tokens.value.data == 1 else None
 
 
 def numbers(values: Sequence[int]) -> str:
@@ -235,45 +255,49 @@ def function_text(n: int, compute: str, feed: str, names: Sequence[str]) -> str:
     return text
 
 
-def kernel_text(functions: Sequence[tuple[str, str]], machine: Machine) -> str:
-    def cases(kind: str, chosen: Sequence[int]) -> list[str]:
+def kernel_text(
+    functions: Sequence[tuple[str, str]], machine: Machine, feedback: tuple[int, int] | None
+) -> str:
+    """The kernel: steps, in each all stages, on the compute warps and on the streaming warp."""
+
+    def steps(kind: str, chosen: Sequence[int]) -> list[str]:
+        streams = kind == "feed"
+        last, stepped = feedback or (0, 0)
+        end = [
+            *([] if streams else [f"  amk_finish_step(w, amk_tiles, {last}, {stepped}, step);"]),
+            "  if (step + 1 >= (int)launch.steps) break;",
+            f"  if (!amk_next_step(w, amk_tiles, {stepped}, step, {str(streams).lower()})) break;",
+        ]
         return [
+            "for (int step = 0;; step++) {",
+            "  for (w.stage = 0; w.stage < AMK_STAGES; w.stage++) {",
             "    const amk_stage &row = amk_stages[w.stage];",
             "    switch (row.function) {",
             *(f"      case {n}: {kind}_{n}(w, row); break;" for n in chosen),
             "    }",
             "  }",
+            *(end if feedback is not None else ["  break;"]),
+            "}",
         ]
 
-    loop = (
-        "for (w.stage = 0; w.stage < (int)(sizeof amk_stages / sizeof amk_stages[0]); w.stage++) {"
-    )
+    feeding = [n for n, (_, feed) in enumerate(functions) if feed]
     streaming = (
         [
-            "  if (w.warp == AMK_WARPS) { /* the streaming warp: weights never wait for events */",
-            *(
-                f"  {line}"
-                for line in (
-                    f"  {loop}",
-                    *cases("feed", [n for n, (_, feed) in enumerate(functions) if feed]),
-                    "  return;",
-                )
-            ),
-            "  }",
+            "if (w.warp == AMK_WARPS) { /* the streaming warp: weights never wait for events */",
+            *(f"  {line}" for line in steps("feed", feeding)),
+            "  return;",
+            "}",
         ]
         if machine.slots
         else []
     )
-    return "\n".join(
-        [
-            f"AMK_KERNEL(amk_program, {WARPS * 32 + (32 if machine.slots else 0)}) {{",
-            "  AMK_SHARED(shared);",
-            f"  const amk_areas areas = {{AMK_RING, {SUMS_BYTES}, 0}};",
-            "  amk_worker w = amk_begin(launch, shared, areas, AMK_SLOTS, AMK_SCRATCH_BYTES);",
-            *streaming,
-            f"  {loop}",
-            *cases("stage", range(len(functions))),
-            "}",
-            "",
-        ]
-    )
+    body = [
+        "AMK_SHARED(shared);",
+        f"const amk_areas areas = {{AMK_RING, {SUMS_BYTES}, 0}};",
+        "amk_worker w = amk_begin(launch, shared, areas, AMK_SLOTS, AMK_SCRATCH_BYTES);",
+        *streaming,
+        *steps("stage", range(len(functions))),
+    ]
+    threads = WARPS * 32 + (32 if machine.slots else 0)
+    lines = [f"AMK_KERNEL(amk_program, {threads}) {{", *(f"  {line}" for line in body), "}", ""]
+    return "\n".join(lines)

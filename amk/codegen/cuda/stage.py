@@ -56,8 +56,10 @@ class Functions:
 class StageEmitter:
     """Text of one stage. `operands` lists its buffers, in the order of their first use."""
 
-    def __init__(self, stage: mk.StageOp, machine: Machine):
+    def __init__(self, stage: mk.StageOp, machine: Machine, raises: bool = False):
         self.stage = stage
+        self.raises = raises or len(stage.signals) > 0
+        """Does every finished tile raise the counter of the stage's row?"""
         self.machine = machine
         self.operands: list[mk.BufferOp] = []
         self.events: list[SSAValue] = []
@@ -82,10 +84,9 @@ class StageEmitter:
         return Functions(compute, self.take(), self.kept, self.area, self.scratch)
 
     def begin(self) -> None:
-        signals = len(self.stage.signals) > 0
         self.lines += [
             f"const long tiles = {self.tiles()};",
-            *(["amk_top_up(w, row.signal, amk_tiles[row.signal] - tiles);"] if signals else []),
+            *(["amk_top_up(w, row.signal, amk_tiles[row.signal] - tiles);"] if self.raises else []),
             "const long first = amk_first_tile(w, row.shift);",
             "if (first >= tiles) return;",
             "amk_wait(w, amk_tiles, amk_waits + row.waits, row.wait_count);",
@@ -136,7 +137,7 @@ class StageEmitter:
                 if number + 1 < len(parts):
                     self.lines.append(f"tile -= {self.part_tiles(part)};")
         self.lines.append("}")
-        if self.stage.signals:
+        if self.raises:
             self.lines.append("amk_signal(w, row.signal, (uint32_t)n);")
 
     def tile(self, part: mk.PartOp) -> list[str]:

@@ -1,9 +1,10 @@
 /* A worker: one block, its compute warps and the warp that streams weights; how it waits for events
  * and raises them, and what it leaves behind when it has waited too long.
  *
- * Events count finished tiles and are never reset: each launch adds the same number to each of them
+ * Events count finished tiles and are never reset: each step adds the same number to each of them
  * (`tiles`, the most the event can see at any position; what a position lacks is topped up), so
- * after launch n, counting from 1, an event is complete when its counter has reached n * tiles. */
+ * in step n, counting from 1 over all launches, an event is complete when its counter has reached
+ * n * tiles. */
 #ifndef AMK_WORKER_H
 #define AMK_WORKER_H
 
@@ -23,7 +24,12 @@ struct amk_launch {
   uint32_t *trouble;       /* AMK_TROUBLE_WORDS words, zero unless a launch failed */
   uint8_t *scratch;        /* AMK_SCRATCH_BYTES a worker, for what shared memory cannot hold */
   uint64_t patience;       /* nanoseconds an event may take */
-  uint32_t number;         /* of this launch, from 1 */
+  const int64_t *token;    /* the token a step makes, which is the one the next step reads */
+  int64_t *made;           /* what each step of this launch made */
+  const int64_t *ends;     /* tokens after which no further step is taken */
+  uint32_t number;         /* of this launch's first step, from 1 */
+  uint32_t steps;          /* greedy steps this launch takes, at most */
+  uint32_t end_count;
   uint32_t unused;
 };
 
@@ -45,6 +51,7 @@ struct amk_worker {
   int slot, parity;     /* the ring's next slot and the parity of its phase */
   int next;             /* the warp that takes the next row of a matmul */
   int turn;             /* which of two areas is written now */
+  uint32_t number;      /* of the step, over all launches */
   int stage;            /* for reports */
 };
 
@@ -89,7 +96,7 @@ AMK_FUNCTION void amk_wait_long(const amk_launch *launch, uint32_t event, uint32
 }
 
 AMK_INLINE void amk_look_at(const amk_worker &w, const uint32_t *tiles, int event) {
-  const uint32_t target = tiles[event] * w.launch->number;
+  const uint32_t target = tiles[event] * w.number;
   if (!amk_reached(amk_load_acquire(w.launch->events + event), target))
     amk_wait_long(w.launch, event, target, w.stage, w.block);
 }
@@ -174,6 +181,7 @@ AMK_INLINE amk_worker amk_begin(const amk_launch &launch, uint8_t *shared, const
   amk_worker w;
   w.launch = &launch;
   w.past = launch.past;
+  w.number = launch.number;
   w.shared = shared;
   w.ring = shared + areas.ring;
   w.full = (uint64_t *)(shared + areas.bars);
@@ -194,6 +202,36 @@ AMK_INLINE amk_worker amk_begin(const amk_launch &launch, uint8_t *shared, const
   }
   amk_barrier(0, AMK_COMPUTE + (slots > 0 ? 32 : 0));
   return w;
+}
+
+/* ---- several steps in one launch ----
+ *
+ * Block 0 sees the step's token made, writes it down and raises the counter `stepped`. Everyone
+ * reads the token from there, never from where the next step puts its own. By then all tiles of
+ * the step are done: the last stage waits for every other, directly or not. */
+
+AMK_INLINE void amk_finish_step(const amk_worker &w, const uint32_t *tiles, int last, int stepped,
+                                int step) {
+  if (w.block != 0 || w.thread != 0) return;
+  amk_look_at(w, tiles, last);
+  w.launch->made[step] = *w.launch->token;
+  amk_raise(w, stepped, 1);
+}
+
+/* On to the next step; false when the token that was made is an end. */
+AMK_INLINE bool amk_next_step(amk_worker &w, const uint32_t *tiles, int stepped, int step,
+                              bool streams) {
+  if (w.thread == 0 || (streams && w.lane == 0)) amk_look_at(w, tiles, stepped);
+  if (streams)
+    amk_warp_barrier();
+  else
+    amk_sync(w);
+  const int64_t token = w.launch->made[step];
+  for (uint32_t i = 0; i < w.launch->end_count; i++)
+    if (w.launch->ends[i] == token) return false;
+  w.past++;
+  w.number++;
+  return true;
 }
 
 #endif
