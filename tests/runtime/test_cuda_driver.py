@@ -138,8 +138,10 @@ def test_launches(program: KernelProgram) -> None:
         session.step(4)
         plan = program.plans[0]
         first, second = api.launches
-        assert first["grid"] == (plan.blocks, 1, 1) and first["block"] == (plan.threads, 1, 1)
-        assert first["shared"] == plan.shared_bytes and first["stream"] == 0
+        assert first["grid"] == (plan.blocks, 1, 1)
+        assert first["block"] == (plan.threads, 1, 1)
+        assert first["shared"] == plan.shared_bytes
+        assert first["stream"] == 0
         assert first["function"] == "amk_program of module 1"
         assert (first["past"], first["number"]) == (0, 1)
         assert (second["past"], second["number"]) == (1, 2)
@@ -159,7 +161,7 @@ def test_weights_are_written_once_and_nothing_but_results_is_read(program: Kerne
         moved = [a for n, a in api.calls[before:] if n == "cuMemcpyHtoD"]
         weights = program.weight_bytes()
         assert sum(a[2] for a in moved) < weights / 10
-        last = [n for n in api.names()][-4:]
+        last = list(api.names())[-4:]
         assert last == [
             "cuMemcpyHtoD", "cuLaunchCooperativeKernel", "cuMemcpyDtoH", "cuMemcpyDtoH"
         ]  # fmt: skip
@@ -226,7 +228,8 @@ def test_a_model_too_large_is_refused_before_any_allocation(program: KernelProgr
     api.total = 1000
     with pytest.raises(AmkError, match=r"needs .* GB on the GPU, which has 0\.0"):
         opened(program, api)
-    assert "cuMemAlloc" not in api.names() and "cuDevicePrimaryCtxRetain" not in api.names()
+    assert "cuMemAlloc" not in api.names()
+    assert "cuDevicePrimaryCtxRetain" not in api.names()
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_steps_are_checked_before_anything_runs() -> None:
     program = toy()
     with KernelSession(program, as_source("toy", "bf16"), SimtDevice(program)) as session:
         for token, count, ends in ((999, 1, ()), (1, 0, ()), (1, 9999, ()), (1, 1, range(65))):
-            with pytest.raises(ValueError, match="token|step|positions"):
+            with pytest.raises(ValueError, match=r"token|step|positions"):
                 session.steps(token, count, list(ends))
         assert session.length == 0
 
