@@ -27,31 +27,52 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-1b": (
         "llama",
         {
-            "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
-            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": True, "max_position_embeddings": 4096,
+            "vocab_size": 128256,
+            "hidden_size": 2048,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 4096,
             "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
         },
     ),
     "qwen3-0.6b": (
         "qwen3",
         {
-            "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
-            "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": True, "max_position_embeddings": 4096,
+            "vocab_size": 151936,
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 4096,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
         },
     ),
     "smollm2": (
         "llama",
         {
-            "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
-            "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": True, "max_position_embeddings": 4096,
+            "vocab_size": 49152,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 4096,
             "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
         },
     ),
-}  # fmt: skip
+}
 
 
 def config_of(shape: str) -> Any:

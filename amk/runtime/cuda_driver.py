@@ -7,6 +7,7 @@ first element is a status, zero for success.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 from typing import Any
 
@@ -31,9 +32,7 @@ def driver_api() -> Any:
         or importlib.util.find_spec("cuda.bindings") is None
     ):
         raise AmkError(f"cuda-bindings is missing; {INSTALL_HINT}")
-    from cuda.bindings import driver
-
-    return driver
+    return importlib.import_module("cuda.bindings.driver")
 
 
 class Driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from dataclasses import dataclass
@@ -48,8 +49,7 @@ def nvrtc() -> Any:
     ):
         raise ToolchainError(f"no CUDA compiler: cuda-bindings is missing; {INSTALL_HINT}")
     try:
-        from cuda.bindings import nvrtc as bindings
-
+        bindings = importlib.import_module("cuda.bindings.nvrtc")
         bindings.nvrtcVersion()
     except Exception as error:  # the bindings raise their own kinds when the library is absent
         raise ToolchainError(f"no CUDA compiler: {error}; {INSTALL_HINT}") from error
@@ -86,12 +86,13 @@ def compile_cubin(source: str, arch: str, cache: Cache | None = None) -> Path:
     version = ".".join(map(str, call("nvrtcVersion")))
     key = stable_hash(source, device_headers(), options, version)
 
+    def keep(folder: Path) -> None:
+        (folder / SOURCE_NAME).write_text(source)
+
     def build(folder: Path) -> None:
         cubin, log = compile_text(source, options)
         if cubin is None:
-            kept = Cache("failed", cache.root).put(
-                key, lambda d: (d / SOURCE_NAME).write_text(source) and None
-            )
+            kept = Cache("failed", cache.root).put(key, keep)
             raise ToolchainError(
                 f"NVRTC failed for sm_{arch}: {first_error(log)} (source kept in"
                 f" {kept / SOURCE_NAME})"

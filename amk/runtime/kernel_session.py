@@ -191,7 +191,7 @@ class KernelSession(Decoder):
         self.device.read(arguments.trouble, trouble)
         if trouble[0]:
             self._recover(number, plan, arguments)
-            raise AmkError(explain(trouble, plan))
+            raise AmkError(explain(trouble.tolist(), plan))
         return logits
 
     def steps(self, token: int, count: int, ends: Sequence[int] = ()) -> list[int]:

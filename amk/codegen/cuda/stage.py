@@ -8,6 +8,7 @@ their buffers alone share their functions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -296,7 +297,7 @@ class StageEmitter:
 
     # ---- bodies ----
 
-    def body(self, block: Block, kept: dict[SSAValue, SSAValue]) -> None:
+    def body(self, block: Block, kept: Mapping[SSAValue, SSAValue]) -> None:
         from amk.codegen.cuda.rules import RULES
 
         for op in block.ops:
