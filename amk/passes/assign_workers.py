@@ -6,15 +6,52 @@ ones. Worker order only adds to what events order, so nothing else changes.
 
 Before:
 
-    mk.program "decode" attributes {…, schedule = "claimed"} {
-      mk.stage "a" … mk.part[24] …
-      mk.stage "b" … mk.part[64] …
+    mk.program "decode" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<4x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      mk.stage "first" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %a = mk.load %w[0, 0] : !mk.buffer<4x16xf32> -> tensor<1x16xf32>
+          mk.store %a, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %b = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %b, %y[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 
-After, for 132 workers:
+After:
 
-    mk.program "decode" attributes {…, schedule = "static", workers = 132 : i64} {
-      mk.stage "a" …
-      mk.stage "b" … {shift = 24 : i64} …
+    mk.program "decode" attributes {tokens = 1 : i64, max_seq = 64 : i64,
+        schedule = "static", workers = 3 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<4x16xf32>
+      %x = mk.buffer "activation" "x" : !mk.buffer<1x16xf32>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x16xf32>
+      mk.stage "first" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          %a = mk.load %w[0, 0] : !mk.buffer<4x16xf32> -> tensor<1x16xf32>
+          mk.store %a, %x[0, 0] : tensor<1x16xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+      mk.stage "second" attributes {shift = 1 : i64} prologue {
+        mk.yield
+      } parts {
+        mk.part[4] {
+          %b = mk.load %x[0, t0 * 4] : !mk.buffer<1x16xf32> -> tensor<1x4xf32>
+          mk.store %b, %y[0, t0 * 4] : tensor<1x4xf32> -> !mk.buffer<1x16xf32>
+        }
+      }
+    }
 """
 
 from __future__ import annotations

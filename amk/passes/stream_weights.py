@@ -8,12 +8,44 @@ the widest row that leaves room for two.
 
 Before:
 
-    %y = mk.matmul %x, %w[t0 * 8, 0] {reduction = …} : …
+    mk.program "decode" attributes {tokens = 1 : i64, max_seq = 64 : i64,
+        schedule = "static", workers = 3 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<32x64xbf16>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x32xf32>
+      mk.stage "head" prologue {
+        %x = mk.load %w[0, 0] : !mk.buffer<32x64xbf16> -> tensor<1x64xf32>
+        mk.yield %x : tensor<1x64xf32>
+      } parts {
+      ^bb0(%k: tensor<1x64xf32>):
+        mk.part[4] {
+          %d = mk.matmul %k, %w[t0 * 8, 0]
+            {reduction = #mk.reduction<lanes = 16, chains = 2>}
+            : tensor<1x64xf32>, !mk.buffer<32x64xbf16> -> tensor<1x8xf32>
+          mk.store %d, %y[0, t0 * 8] : tensor<1x8xf32> -> !mk.buffer<1x32xf32>
+        }
+      }
+    }
 
 After:
 
-    %s = mk.stream {slots = 11 : i64, slot_bytes = 16384 : i64}
-    %y = mk.matmul %x, %w[t0 * 8, 0] through %s {reduction = …} : …
+    mk.program "decode" attributes {tokens = 1 : i64, max_seq = 64 : i64,
+        schedule = "static", workers = 3 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<32x64xbf16>
+      %y = mk.buffer "output" "logits" : !mk.buffer<1x32xf32>
+      %ring = mk.stream {slots = 4 : i64, slot_bytes = 16384 : i64}
+      mk.stage "head" prologue {
+        %x = mk.load %w[0, 0] : !mk.buffer<32x64xbf16> -> tensor<1x64xf32>
+        mk.yield %x : tensor<1x64xf32>
+      } parts {
+      ^bb0(%k: tensor<1x64xf32>):
+        mk.part[4] {
+          %d = mk.matmul %k, %w[t0 * 8, 0] through %ring
+            {reduction = #mk.reduction<lanes = 16, chains = 2>}
+            : tensor<1x64xf32>, !mk.buffer<32x64xbf16> -> tensor<1x8xf32>
+          mk.store %d, %y[0, t0 * 8] : tensor<1x8xf32> -> !mk.buffer<1x32xf32>
+        }
+      }
+    }
 """
 
 from __future__ import annotations
