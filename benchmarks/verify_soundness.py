@@ -47,9 +47,9 @@ def main() -> int:
         for finding in outcome.false:
             print(f"seed {seed}: no witness of {finding}")
     seconds = time.perf_counter() - start
-    print(f"programs          {arguments.programs}, {seconds:.0f} s")
+    print(f"{'programs':<24}{arguments.programs}, {seconds:.0f} s")
     for name in ("accepted", "rejected", "refused by the dialect"):
-        print(f"{name:<18}{totals[name]}")
+        print(f"{name:<24}{totals[name]}")
     print(f"accepted, but misbehaving     {totals['unsound']}")
     print(f"rejected without a witness    {totals['false rejections']}")
     rules = sorted((k for k in totals if k.startswith("V")), key=lambda k: int(k[1:]))
