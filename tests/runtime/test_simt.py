@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from amk.runtime.program import INIT_PREFIX
 from amk.runtime.reference import as_float32
 from amk.runtime.simt import SimtDevice, Weather
 from amk.runtime.source import Source, as_source
+from amk.targets import GPUS, Target
 from tests import families
 from tests.runtime.conftest import Amk
 from tests.runtime.simt_tools import STORMS, logits, sanitize, toy
@@ -105,6 +107,20 @@ def test_the_grid_does_not_matter(workers: int) -> None:
 
 def test_tiles_do_not_matter() -> None:
     np.testing.assert_array_equal(logits(toy(3, tile_bytes=None)), logits(toy(3)))
+
+
+def test_what_shared_memory_cannot_hold_goes_to_global_memory() -> None:
+    source, tokens = as_source("toy-2L", "bf16"), list(range(20))
+    found = []
+    for shared in (GPUS["h100"][1].shared, 24 * 1024):
+        small = Target(
+            "small", "cuda", "little shared memory", replace(GPUS["h100"][1], shared=shared)
+        )
+        program = compiler.compile_kernels(source, small, 64, "bf16", workers=2, machine_code=False)
+        assert (program.plans[1].scratch_bytes > 0) == (shared == 24 * 1024)
+        with KernelSession(program, source, SimtDevice(program), 60) as session:
+            found.append(session.logits(tokens))
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("weather", STORMS, ids=str)
