@@ -16,6 +16,7 @@ from amk.interpreters.init_numpy import evaluate_init
 from amk.interpreters.mk import Machine
 from amk.ir import mk
 from amk.ir.lm import WeightOp, element_of
+from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.kernel_session import KernelSession
 from amk.runtime.program import INIT_PREFIX
 from amk.runtime.reference import as_float32
@@ -112,14 +113,20 @@ def test_tiles_do_not_matter() -> None:
 def test_what_shared_memory_cannot_hold_goes_to_global_memory() -> None:
     source, tokens = as_source("toy-2L", "bf16"), list(range(20))
     found = []
-    for shared in (GPUS["h100"][1].shared, 24 * 1024):
-        small = Target(
-            "small", "cuda", "little shared memory", replace(GPUS["h100"][1], shared=shared)
+
+    def run(shared: int) -> KernelProgram:
+        gpu = replace(GPUS["h100"][1], shared=shared)
+        program = compiler.compile_kernels(
+            source, Target("small", "cuda", "", gpu), 64, "bf16", workers=2, machine_code=False
         )
-        program = compiler.compile_kernels(source, small, 64, "bf16", workers=2, machine_code=False)
-        assert (program.plans[1].scratch_bytes > 0) == (shared == 24 * 1024)
         with KernelSession(program, source, SimtDevice(program), 60) as session:
             found.append(session.logits(tokens))
+        return program
+
+    roomy = run(GPUS["h100"][1].shared)
+    assert [p.scratch_bytes for p in roomy.plans] == [0, 0]
+    tight = run(max(p.area_bytes for p in roomy.plans) + 4096)
+    assert tight.plans[1].scratch_bytes > 0
     np.testing.assert_array_equal(*found)
 
 
