@@ -13,8 +13,9 @@ from amk.ir.lm import shape_of
 from amk.passes.tile_rules import strip_casts
 from amk.passes.tiling import Tiling, of_linear, through
 
-TILE_BYTES = 48 * 1024
-MAX_TILES = 256
+TILE_BYTES = 224 * 1024
+MIN_TILES = 8
+MAX_TILES = 64
 
 
 @dataclass
@@ -30,10 +31,11 @@ class Component:
         return self.tilings[0].features
 
     def tile_features(self, tile_bytes: int) -> int:
-        """Features of a tile: about `tile_bytes` of weights, no more than MAX_TILES tiles, whole
-        granules. From shapes alone, so that results never depend on the machine."""
+        """Features of a tile: about `tile_bytes` of weights, MIN_TILES to MAX_TILES tiles where
+        that leaves a tile 8 features, whole granules. From shapes alone, so that results never depend on the machine."""
         granule = lcm(*(t.granule for t in self.tilings))
-        wanted = max(tile_bytes // self.row_bytes, -(-self.features // MAX_TILES), 8)
+        most, least = self.features // MIN_TILES, -(-self.features // MAX_TILES)
+        wanted = max(min(tile_bytes // self.row_bytes, most), least, 8)
         size = max(wanted // granule, 1) * granule
         for candidate in range(size, granule - 1, -granule):
             if self.features % candidate == 0 and 2 * candidate > size:
