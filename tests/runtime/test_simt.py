@@ -27,8 +27,9 @@ from tests import families
 from tests.runtime.conftest import Amk
 from tests.runtime.simt_tools import STORMS, logits, sanitize, toy
 
-MMA_TOLERANCE = 1e-3
-"""Of logits of order one: 2^-17 an input, and bf16 caches that round it away or double it."""
+MEDIAN, LARGEST = 1e-4, 2e-2
+"""How far chunks by matrix instructions may be from steps, logits of order one: 2^-17 an input, and
+now and then a cached value that rounds to its other neighbour in 16 bits, 2^-8 of itself."""
 QUICK = ("llama-tied", "gemma2", "gpt2", "qwen3")
 
 pytestmark = pytest.mark.usefixtures("cache_root")
@@ -78,9 +79,9 @@ def check_bits(source: Source, dtype: str, tokens: list[int], workers: int = 3) 
         if dtype == "f32":
             np.testing.assert_array_equal(chunks, np.stack(steps))
         else:
-            np.testing.assert_allclose(
-                chunks, np.stack(steps), atol=MMA_TOLERANCE, rtol=MMA_TOLERANCE
-            )
+            difference = np.abs(chunks - np.stack(steps))
+            assert np.median(difference) < MEDIAN
+            assert difference.max() < LARGEST
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
