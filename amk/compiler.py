@@ -114,8 +114,9 @@ def compile_kernels(
     """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
 
     `model`, `max_seq` and `dtype` as in `compile`; `workers` is the grid, by default the GPU's
-    SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is made, for the host to run. Raises KeyError for an
-    unknown target, ToolchainError without NVRTC, AmkError for a model that does not fit the GPU.
+    SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is made,
+    for the host to run. Raises KeyError for an unknown target, ToolchainError without NVRTC,
+    AmkError for a model that does not fit the GPU.
     """
     from amk.codegen.cuda.build import build_kernels
 

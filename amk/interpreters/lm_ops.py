@@ -24,6 +24,8 @@ class Machine(Protocol):
     """What a meaning may ask for while a function runs."""
 
     weights: Mapping[str, Tensor]
+    past: int
+    saved: dict[str, Tensor]
 
     def tensor(self, value: SSAValue) -> Tensor: ...
 
@@ -205,7 +207,7 @@ def stage(m: Machine, op: lm.StageOp) -> tuple[Value, ...]:
     return tuple(m.block(op.body.block))
 
 
-MEANING: dict[type[Operation], Meaning] = {
+MEANING: dict[type[Operation], Any] = {
     lm.WeightOp: weight,
     lm.ConstantOp: lambda m, op: literal_tensor(op.value),
     ArithConstantOp: lambda m, op: lm_integer(op.value),

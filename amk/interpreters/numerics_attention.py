@@ -44,9 +44,7 @@ def attention_partial(
     return o, m, l
 
 
-def _row(
-    q: F32, k: F32, v: F32, offset: int, scale: float, softcap: float, lanes: tuple[int, ...]
-):
+def _row(q: F32, k: F32, v: F32, offset: int, scale: float, softcap: float, lanes: tuple[int, ...]):
     """`offset` is the first key's place in its chunk, which decides its lane in the sum."""
     with quiet():
         score = matmul(q, k, lanes=lanes[0], chains=1) * np.float32(scale)

@@ -14,8 +14,9 @@ from amk.passes.tile_rules import strip_casts
 from amk.passes.tiling import Tiling, of_linear, through
 
 TILE_BYTES = 224 * 1024
+SMALL_TILE_BYTES = 48 * 1024
 MIN_TILES = 8
-MAX_TILES = 64
+MAX_TILES = 256
 
 
 @dataclass
@@ -31,11 +32,14 @@ class Component:
         return self.tilings[0].features
 
     def tile_features(self, tile_bytes: int) -> int:
-        """Features of a tile: about `tile_bytes` of weights, MIN_TILES to MAX_TILES tiles where
-        that leaves a tile 8 features, whole granules. From shapes alone, so that results never depend on the machine."""
+        """Features of a tile: about `tile_bytes` of weights, less where that leaves fewer than
+        MIN_TILES tiles to share out, but not below SMALL_TILE_BYTES; MAX_TILES tiles at most, whole
+        granules. From shapes alone, so that results never depend on the machine."""
         granule = lcm(*(t.granule for t in self.tilings))
-        most, least = self.features // MIN_TILES, -(-self.features // MAX_TILES)
-        wanted = max(min(tile_bytes // self.row_bytes, most), least, 8)
+        small = min(SMALL_TILE_BYTES, tile_bytes) // self.row_bytes
+        shared = max(self.features // MIN_TILES, small)
+        least = -(-self.features // MAX_TILES)
+        wanted = max(min(tile_bytes // self.row_bytes, shared), least, 8)
         size = max(wanted // granule, 1) * granule
         for candidate in range(size, granule - 1, -granule):
             if self.features % candidate == 0 and 2 * candidate > size:

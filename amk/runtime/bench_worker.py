@@ -130,7 +130,7 @@ def open_torch_compile(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
 
     def step(token: int, position: int) -> int:
         at = torch.tensor([[position]])
-        with torch.inference_mode():
+        with torch.no_grad():
             out = compiled(
                 input_ids=torch.tensor([[token]]), position_ids=at, past_key_values=cache
             )

@@ -336,12 +336,17 @@ def test_two_processes_compile_one_model(tmp_path: Path) -> None:
 
 def test_interrupt_leaves_cleanly(cache_root: Path) -> None:
     words = ("--prompt-ids", "1", "--max-tokens", "2000", "--stream", "--backend", "reference")
-    process = subprocess.Popen(
-        command("generate", "toy", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # A suite that runs in the background has SIGINT ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            command("generate", "toy", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
