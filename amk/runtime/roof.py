@@ -1,7 +1,7 @@
 """The practical roof of decoding at batch 1: a bare matrix-vector loop over a program's weights.
 
-No norms, attention, events or waits: each worker reads its share of every matrix's rows, one row
-after another, and multiplies. What it reaches is what the memory of this machine allows.
+No norms, attention, events or waits inside a token: workers take blocks of rows, one matrix after
+another, and multiply. What it reaches is what the memory of this machine allows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ static inline f32x16 load(const void *p, long kind) {
   return wide;
 }
 
-static inline __attribute__((always_inline)) float rows_of(const matrix *m, const float *x,
-                                                           long first, long end, long kind) {
+enum { BLOCK = 64 }; /* rows a worker takes at a time, as a system thread may be held up */
+
+static inline __attribute__((always_inline)) float block_of(const matrix *m, const float *x,
+                                                            long first, long kind) {
   const long size = kind == 0 ? 4 : 2, steps = m->columns / 64;
+  const long end = first + BLOCK < m->rows ? first + BLOCK : m->rows;
   float total = 0;
   for (long r = first; r < end; r++) {
     const char *w = (const char *)m->data + r * m->columns * size;
@@ -73,7 +76,7 @@ typedef struct {
   const matrix *matrices;
   long count, tokens;
   const float *x;
-  int index, workers;
+  long *next; /* a counter for each token, of blocks over all matrices in order */
   pthread_barrier_t *barrier;
   float sink;
 } job;
@@ -81,25 +84,30 @@ typedef struct {
 static void *work(void *argument) {
   job *j = argument;
   for (long t = 0; t < j->tokens; t++) {
-    for (long i = 0; i < j->count; i++) {
+    long i = 0, before = 0;
+    for (;;) {
+      long mine = __atomic_fetch_add(&j->next[t], 1, __ATOMIC_RELAXED);
+      while (i < j->count && mine >= before + (j->matrices[i].rows + BLOCK - 1) / BLOCK)
+        before += (j->matrices[i++].rows + BLOCK - 1) / BLOCK;
+      if (i == j->count) break;
       const matrix *m = &j->matrices[i];
-      long first = m->rows * j->index / j->workers, end = m->rows * (j->index + 1) / j->workers;
-      if (m->kind == 0) j->sink += rows_of(m, j->x, first, end, 0);
-      else if (m->kind == 1) j->sink += rows_of(m, j->x, first, end, 1);
-      else j->sink += rows_of(m, j->x, first, end, 2);
+      const long first = (mine - before) * BLOCK;
+      if (m->kind == 0) j->sink += block_of(m, j->x, first, 0);
+      else if (m->kind == 1) j->sink += block_of(m, j->x, first, 1);
+      else j->sink += block_of(m, j->x, first, 2);
     }
     pthread_barrier_wait(j->barrier);
   }
   return 0;
 }
 
-int roof(const matrix *matrices, long count, const float *x, int workers, long tokens) {
+/* `next` has a zero for each token. */
+int roof(const matrix *matrices, long count, const float *x, int workers, long tokens, long *next) {
   pthread_barrier_t barrier;
   pthread_t ids[64];
   job jobs[64];
   if (workers < 1 || workers > 64 || pthread_barrier_init(&barrier, 0, (unsigned)workers)) return 1;
-  for (int i = 0; i < workers; i++)
-    jobs[i] = (job){matrices, count, tokens, x, i, workers, &barrier, 0};
+  for (int i = 0; i < workers; i++) jobs[i] = (job){matrices, count, tokens, x, next, &barrier, 0};
   for (int i = 1; i < workers; i++)
     if (pthread_create(&ids[i], 0, work, &jobs[i])) return 2;
   work(&jobs[0]);
@@ -147,14 +155,17 @@ class Roof:
         self._library = ctypes.CDLL(str(compile_shared(SOURCE)))
         self._library.roof.argtypes = [
             ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_long,
+            ctypes.c_void_p,
         ]  # fmt: skip
 
     def seconds(self, tokens: int) -> float:
         """Wall time of `tokens` passes over all matrices."""
+        taken = np.zeros(tokens, np.int64)
         start = time.perf_counter()
         error = self._library.roof(
-            self._table, len(self._table), self._x.ctypes.data, self._workers, tokens
-        )
+            self._table, len(self._table), self._x.ctypes.data, self._workers, tokens,
+            taken.ctypes.data,
+        )  # fmt: skip
         if error:
             raise AmkError(f"the roof loop could not start {self._workers} workers")
         return time.perf_counter() - start
