@@ -140,7 +140,10 @@ def bench(
     if "llama.cpp" in against:
         find_binary()
     max_seq = options_for(source, max_seq=max_seq).max_seq
-    spec = {"model": source.name, "dtype": dtype, "threads": threads, "max_seq": max_seq}
+    spec = {
+        "model": source.name, "dtype": dtype, "threads": threads, "max_seq": max_seq,
+        "rows": tokens + 8,
+    }  # fmt: skip
     open_by_name: dict[str, Callable[[], Contender]] = {
         "llama.cpp": lambda: LlamaBench(model_path(source), dtype, threads)
     }

@@ -2,10 +2,11 @@
 
     python -m amk.runtime.bench_worker
 
-The first line of stdin is a JSON object {"contender", "model", "dtype", "threads", "max_seq"}.
-The worker answers {"ready": facts} or {"error": text}, then a line of seconds for every line that
-asks for a number of tokens, {"tokens": n, "position": p}. Between rounds it sleeps on stdin, so
-that it takes nothing from the others.
+The first line of stdin is a JSON object {"contender", "model", "dtype", "threads", "max_seq",
+"rows"}; "rows" are the positions that a round at 0 takes at most. The worker answers
+{"ready": facts} or {"error": text}, then a line of {"seconds": s} for every line that asks for
+{"tokens": n, "position": p}. Between rounds it sleeps on stdin, so that it takes nothing from the
+others.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def open_torch_compile(spec: dict[str, Any]) -> tuple[Round, dict[str, Any]]:
 
     model = transformers_model(spec)
     compiled = torch.compile(model, dynamic=False, fullgraph=True)
-    cache = StaticCache(config=model.config, max_cache_len=spec["max_seq"])
+    # A static cache is read whole at every step: no longer than the rounds need.
+    cache = StaticCache(config=model.config, max_cache_len=spec["rows"])
 
     def step(token: int, position: int) -> int:
         at = torch.tensor([[position]])

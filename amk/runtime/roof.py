@@ -16,10 +16,13 @@ from amk.codegen.layout import Slot
 from amk.errors import AmkError
 from amk.runtime.program import INIT_PREFIX
 from amk.runtime.source import EMBEDDING_LEAVES, HEAD_LEAVES, has_leaf
-from amk.runtime.toolchain import compile_shared
+from amk.runtime.toolchain import CFLAGS, compile_shared
 
 # Storage dtype -> the number the C side knows it by.
 KINDS = {"f32": 0, "bf16": 1, "f16": 2}
+
+# Nothing is compared with what this loop computes, so that multiplies and adds may fuse.
+FLAGS = (*CFLAGS, "-ffp-contract=fast")
 
 SOURCE = r"""
 #include <pthread.h>
@@ -27,6 +30,8 @@ SOURCE = r"""
 #include <string.h>
 
 typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x4 __attribute__((vector_size(16)));
 typedef uint32_t u32x16 __attribute__((vector_size(64)));
 typedef uint16_t u16x16 __attribute__((vector_size(32)));
 typedef _Float16 f16x16 __attribute__((vector_size(32)));
@@ -50,7 +55,14 @@ static inline f32x16 load(const void *p, long kind) {
   return wide;
 }
 
-enum { BLOCK = 64 }; /* rows a worker takes at a time, as a system thread may be held up */
+static inline float across(f32x16 v) {
+  f32x8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+            __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  f32x4 b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  return (b[0] + b[1]) + (b[2] + b[3]);
+}
+
+enum { BLOCK = 256 }; /* rows a worker takes at a time, as a system thread may be held up */
 
 static inline __attribute__((always_inline)) float block_of(const matrix *m, const float *x,
                                                             long first, long kind) {
@@ -66,8 +78,7 @@ static inline __attribute__((always_inline)) float block_of(const matrix *m, con
         memcpy(&v, x + i * 64 + j * 16, sizeof v);
         sum[j] += load(w + (i * 64 + j * 16) * size, kind) * v;
       }
-    f32x16 all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    for (int j = 0; j < 16; j++) total += all[j];
+    total += across((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
   return total;
 }
@@ -152,7 +163,7 @@ class Roof:
         )
         self._x = np.ones(max(slot.shape[1] for slot in matrices), np.float32)
         self._workers = workers
-        self._library = ctypes.CDLL(str(compile_shared(SOURCE)))
+        self._library = ctypes.CDLL(str(compile_shared(SOURCE, FLAGS)))
         self._library.roof.argtypes = [
             ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_long,
             ctypes.c_void_p,

@@ -65,7 +65,7 @@ def test_a_missing_contender_is_one_line(amk: Amk, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_worker_that_fails_says_why(cache_root: Path) -> None:
-    spec = {"model": "no/such", "dtype": "f32", "threads": 1, "max_seq": 64}
+    spec = {"model": "no/such", "dtype": "f32", "threads": 1, "max_seq": 64, "rows": 8}
     with pytest.raises(AmkError, match="amk: no/such"):
         bench.Worker("amk", spec)
 
