@@ -86,9 +86,10 @@ AMK_INLINE void amk_store_release(uint32_t *at, uint32_t value) {
 
 /* ---- time ---- */
 
+/* Of the process's own work: a process that the system suspends has not waited. */
 AMK_INLINE uint64_t amk_nanoseconds() {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
 }
 AMK_INLINE void amk_pause() { amk_yield(amk_here); }
