@@ -172,6 +172,7 @@ def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None 
 def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None = None) -> None:
     """Compiles into `folder`: the manifest, @init, the C file and the library."""
     from amk.codegen.cpu.emit import emit_c
+    from amk.interpreters.common_init import common_init
     from amk.verify.certify import certify
 
     if find_target(options.target).gpu is not None:
@@ -181,13 +182,11 @@ def build(source: Source, options: Options, folder: Path, on_pass: OnPass | None
         return
     modules = [lower(source, options, n, on_pass) for n in options.tokens]
     check_weights(source, modules[0])
-    inits = {init_text(m) for m in modules}
-    if len(inits) != 1:
-        raise AmkError("the programs of one model disagree about @init")
+    init = common_init(modules)
     programs = [p for m in modules for p in programs_of(m)]
     proofs = [asdict(certify(p)) for p in programs]
     c_source, layout = emit_c(programs)
-    save_program(folder, facts_of(source, options, modules[0]), layout, inits.pop(), c_source)
+    save_program(folder, facts_of(source, options, modules[0]), layout, init, c_source)
     shutil.copyfile(compile_shared(c_source), folder / LIBRARY)
     save_certificate(folder, proofs, CERTIFIED)
 
@@ -227,12 +226,3 @@ def programs_of(module: ModuleOp) -> Iterator[Any]:
     from amk.ir.mk import ProgramOp
 
     return (op for op in module.ops if isinstance(op, ProgramOp))
-
-
-def init_text(module: ModuleOp) -> str:
-    """@init alone, as the text of a module."""
-    from xdsl.dialects.builtin import ModuleOp as Module
-    from xdsl.dialects.func import FuncOp
-
-    inits = [f for f in module.ops if isinstance(f, FuncOp) and f.sym_name.data == "init"]
-    return str(Module([f.clone() for f in inits])) + "\n"

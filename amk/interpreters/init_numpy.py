@@ -64,7 +64,7 @@ def iterate_init(module: ModuleOp, read: Read) -> Iterator[tuple[str, Array]]:
     gave, and may not be contiguous. Raises AmkError for an op without a meaning here and for a
     weight of another shape or dtype.
     """
-    init = _init_function(module)
+    init = init_function(module)
     if init is None:
         return
     last = init.body.block.last_op
@@ -72,30 +72,30 @@ def iterate_init(module: ModuleOp, read: Read) -> Iterator[tuple[str, Array]]:
     names = init.attributes.get("amk.names")
     if not isinstance(names, ArrayAttr) or len(names.data) != len(last.arguments):
         raise AmkError("@init: the attribute amk.names must name each result")
-    needed = Counter(v for result in last.arguments for v in _cone(result))
+    needed = Counter(v for result in last.arguments for v in cone(result))
     values: dict[SSAValue, Any] = {}
     for name, result in zip(names.data, last.arguments, strict=True):
         assert isinstance(name, StringAttr)
-        cone = _cone(result)
-        for value in cone:
+        steps = cone(result)
+        for value in steps:
             if value not in values:
-                values[value] = _evaluate(value, values, read)
+                values[value] = evaluate(value, values, read)
         out = values[result]
-        for value in cone:
+        for value in steps:
             needed[value] -= 1
             if not needed[value]:
                 del values[value]
         yield name.data, out
 
 
-def _init_function(module: ModuleOp) -> FuncOp | None:
+def init_function(module: ModuleOp) -> FuncOp | None:
     for op in module.body.block.ops:
         if isinstance(op, FuncOp) and op.sym_name.data == "init":
             return op
     return None
 
 
-def _cone(result: SSAValue) -> list[SSAValue]:
+def cone(result: SSAValue) -> list[SSAValue]:
     """What `result` is computed from, itself last, operands before their users."""
     order: dict[SSAValue, None] = {}
     stack: list[tuple[SSAValue, bool]] = [(result, False)]
@@ -114,7 +114,7 @@ def _cone(result: SSAValue) -> list[SSAValue]:
     return list(order)
 
 
-def _evaluate(value: SSAValue, values: dict[SSAValue, Any], read: Read) -> Any:
+def evaluate(value: SSAValue, values: dict[SSAValue, Any], read: Read) -> Any:
     op = value.owner
     assert isinstance(op, Operation)
     if isinstance(op, lm.WeightOp):

@@ -68,30 +68,29 @@ def build_kernels(
     Raises ToolchainError without NVRTC or when it does not know the architecture, AmkError when
     the model cannot fit the GPU's memory or no configuration is free of spills; before files.
     """
-    from amk.compiler import check_weights, facts_of, init_text, programs_of
+    from amk.compiler import check_weights, facts_of, programs_of
+    from amk.interpreters.common_init import common_init
 
     gpu = target.gpu
     assert gpu is not None
     if machine_code:
         check_arch(gpu.arch)
-    layout, kernels, inits = Layout(), [], set()
+    layout, kernels = Layout(), []
     modules: list[ModuleOp] = []
     for number, tokens in enumerate(options.tokens):
         blocks = workers or gpu.sms
         module = lower_for_gpu(source, options, tokens, blocks, on_pass, tile_bytes)
         modules.append(module)
-        inits.add(init_text(module))
         (program,) = programs_of(module)
         layout.tokens.append(tokens)
         layout.arenas.append(program.arena.value.data)
         title = f"{program.sym_name.data} of {source.name}, {options.dtype}, for {target.name}"
         kernels.append(fit(module, number, layout, gpu, title, machine_code))
     check_weights(source, modules[0])
-    if len(inits) != 1:
-        raise AmkError("the programs of one model disagree about @init")
+    init = common_init(modules)
     notes = [line for k in kernels for line in k.notes or ()]
     save_kernels(
-        folder, facts_of(source, options, modules[0]), layout, inits.pop(),
+        folder, facts_of(source, options, modules[0]), layout, init,
         [k.text for k in kernels], [k.plan for k in kernels], notes,
     )  # fmt: skip
     check_memory(KernelProgram(folder), target)
