@@ -74,6 +74,11 @@ class AmkOpt(xDSLOptMain):
             help="print what each pass counted to stderr",
         )
         arg_parser.add_argument(
+            "--remarks",
+            action="store_true",
+            help="print what each pass decided or refused, and where, to stderr",
+        )
+        arg_parser.add_argument(
             "--run",
             metavar="TOKENS",
             type=token_list,
@@ -139,6 +144,10 @@ class AmkOpt(xDSLOptMain):
             for report in reports:
                 counted = ", ".join(f"{n} {what}" for what, n in report.statistics.items() if n)
                 print(f"{report.name}: {counted or 'nothing'}", file=sys.stderr)
+        if self.args.remarks:
+            for report in reports:
+                for said in report.remarks:
+                    print(f"{said.location}: remark: {report.name}: {said.text}", file=sys.stderr)
 
     def after_pass(self, name: str, module: ModuleOp, seconds: float) -> None:
         if self.args.time_passes:

@@ -21,6 +21,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 
 from amk.errors import AmkError
 from amk.ir import context as context
+from amk.passes.remarks import Remark
 from amk.passes.rewriting import where
 
 
@@ -76,11 +77,12 @@ PIPELINES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class PassReport:
-    """One pass that ran: its name, wall seconds, and what it counted."""
+    """One pass that ran: its name, wall seconds, what it counted, and what it had to say."""
 
     name: str
     seconds: float
     statistics: dict[str, int] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
 
 
 def parse_passes(spec: str) -> list[ModulePass]:
@@ -157,7 +159,8 @@ def run_pipeline(
                 verify(module)
         except VerifyException as e:
             raise AmkError(f"after pass {p.name} the module is invalid: {first_line(e)}") from e
-        reports.append(PassReport(p.name, seconds, dict(p.__dict__.get("statistics", {}))))
+        counted, said = (p.__dict__.get(name, ()) for name in ("statistics", "remarks"))
+        reports.append(PassReport(p.name, seconds, dict(counted), list(said)))
         if on_pass is not None:
             on_pass(p.name, module, seconds)
     return reports

@@ -20,7 +20,7 @@ from amk.verify.arena import share, turns
 from amk.verify.context import Context
 from amk.verify.families import affine
 from amk.verify.model import Access, Part, Stage, read_program
-from amk.verify.ordering import by_groups, reads_of_writes
+from amk.verify.ordering import by_groups, read_after_write, reads_of_writes
 from amk.verify.positions import always
 
 Span = tuple[Expr, Expr]
@@ -218,6 +218,9 @@ def add_missing(program: mk.ProgramOp) -> int:
     for write, read in reads_of_writes(ctx):
         apart = always(ctx.families.of(write).apart(ctx.families.of(read)))
         if apart or ctx.closure.ordered(write, read) or by_groups(ctx, write, read):
+            continue
+        # A stage cannot wait for itself: its tiles read what they wrote, or nothing of it.
+        if write.part.stage is read.part.stage and read_after_write(ctx, write, read) is None:
             continue
         want(write.part, read.part)
     for owner, buffer, over in turns(ctx):

@@ -178,9 +178,10 @@ class Lowering:
             if isinstance(outer.type, kv.CacheType):
                 if not isinstance(inner.owner, kv.AppendOp):
                     raise AmkError("lower-lm-to-mk: a stage yields a cache it does not append to")
-                self.memory[outer] = self.memory[inner.owner.cache]
-                if inner.owner.cache in self.scales:
-                    self.scales[outer] = self.scales[inner.owner.cache]
+                for version in (inner, outer):
+                    self.memory[version] = self.memory[inner.owner.cache]
+                    if inner.owner.cache in self.scales:
+                        self.scales[version] = self.scales[inner.owner.cache]
             elif outer in self.returned:
                 self.memory[outer] = self.declare(
                     "output", self.output_name(outer), buffer_type(outer.type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from xdsl.ir import Block, Region, SSAValue
@@ -56,17 +57,24 @@ class StageLowering:
             if isinstance(op, lm.AttentionSplitOp)
             for r in op.results
         }
+        # What an attention of this stage reads is appended by its own tiles.
+        self.appends = [
+            op
+            for op in stage.body.block.ops
+            if isinstance(op, kv.AppendOp)
+            and any(isinstance(u, lm.AttentionSplitOp) for u in kv.users(op.result))
+        ]
+        partials |= {op.result for op in self.appends}
         values = [v for v in self.outputs if v not in found | partials]
         values += [v for v in self.searches if v not in values]
         self.components = components(values, tilings, anchors)
 
     def run(self) -> list[mk.StageOp]:
         """The stage, and one more for each argmax, which joins what its tiles found."""
-        parts = [
-            self.attention_part(op)
-            for op in self.stage.body.block.ops
-            if isinstance(op, lm.AttentionSplitOp)
-        ]
+        parts: list[mk.PartOp] = []
+        for op in self.stage.body.block.ops:
+            if isinstance(op, lm.AttentionSplitOp):
+                parts += self.attention_parts(op)
         for group in self.components:
             parts += self.feature_parts(group) if group.tilings else [self.single_part(group)]
         name = self.stage.sym_name.data
@@ -144,13 +152,38 @@ class StageLowering:
         (cache,) = {self.program.memory[v] for v, s in self.program.scales.items() if s is scales}
         return mk.buffer_of(cache).type.get_shape()[-1]
 
-    def attention_part(self, op: lm.AttentionSplitOp) -> mk.PartOp:
-        """A tile a kv head and a chunk: t0 the head, t1 the chunk, from the first visible one."""
+    def attention_parts(self, op: lm.AttentionSplitOp) -> list[mk.PartOp]:
+        """A tile a kv head and a chunk: t0 the head, t1 the chunk, from the first visible one.
+
+        Where the tiles also append, the new rows begin in chunk P div C and may reach into the
+        next: one tile a kv head writes them all and attends to both, and no other sees them."""
+        _, kv_heads, tokens, _, _ = op.dims()
+        first, end = chunk_range(op, tokens)
+        if not self.appends:
+            return [self.attention_part(op, [kv_heads, end - first], [T1 + first])]
+        last: Expr = P // op.chunk.value.data
+        reach = end - last - 1
+        parts = [self.attention_part(op, [kv_heads, last - first], [T1 + first])]
+        parts.append(self.attention_part(op, [kv_heads, 1 - reach], [last], self.appends))
+        if reach.constant != 0:
+            both = [last, last + 1]
+            parts.append(self.attention_part(op, [kv_heads, reach], both, self.appends))
+        return parts
+
+    def attention_part(
+        self,
+        op: lm.AttentionSplitOp,
+        grid: list[Expr | int],
+        chunks: list[Expr],
+        appends: Sequence[kv.AppendOp] = (),
+    ) -> mk.PartOp:
+        """Tiles that first append the rows of a head and then attend to some chunks."""
         heads, kv_heads, tokens, depth, _ = op.dims()
         group = heads // kv_heads
-        first, end = chunk_range(op, tokens)
-        index = T1 + first
         builder, body = self.builder, self.builder.begin_part()
+        for append in appends:
+            box = replace(full(append.entries), 1, T0, 1)
+            self.store(append.result, box)
         box: Box = ((Const(0), 1), (T0 * group, group), (Const(0), tokens), (Const(0), depth))
         query = builder.pull(op.query, box)
         query = builder.emit(mk.TransposeOp(query, (0, 2, 1, 3)), box)
@@ -158,19 +191,19 @@ class StageLowering:
         numbers = {
             k: v for k, v in op.properties.items() if k in ("scale", "window", "softcap", "chunk")
         }
-        memory = self.program.memory
-        scales = self.program.scales
+        memory, scales = self.program.memory, self.program.scales
         pair = (scales[op.keys], scales[op.values]) if op.keys in scales else None
-        partial = mk.AttentionOp(
-            query, memory[op.keys], memory[op.values], T0, index, numbers, pair
-        )
-        body.add_op(partial)
-        for value, result in zip(op.results, partial.results, strict=True):
-            shape = shape_of(result)
-            boxed = mk.ReshapeOp(result, (1, 1, *shape))
-            at: list[Expr | int] = [index, T0, *[0] * len(shape)]
-            body.add_ops([boxed, mk.StoreOp(boxed.result, memory[self.outputs[value]], at)])
-        return mk.PartOp([kv_heads, end - first], Region(body))
+        for index in chunks:
+            partial = mk.AttentionOp(
+                query, memory[op.keys], memory[op.values], T0, index, numbers, pair
+            )
+            body.add_op(partial)
+            for value, result in zip(op.results, partial.results, strict=True):
+                shape = shape_of(result)
+                boxed = mk.ReshapeOp(result, (1, 1, *shape))
+                at: list[Expr | int] = [index, T0, *[0] * len(shape)]
+                body.add_ops([boxed, mk.StoreOp(boxed.result, memory[self.outputs[value]], at)])
+        return mk.PartOp(grid, Region(body))
 
 
 def source_of(value: SSAValue) -> SSAValue:

@@ -62,6 +62,22 @@ def test_page_is_true(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_further_commands_are_true(page: Path) -> None:
+    """Each command of a page, run on its first block, gives the block that follows it."""
+    text = page.read_text(encoding="utf-8")
+    before = BLOCK.search(text)
+    assert before is not None
+    at = before.end()
+    for block in BLOCK.finditer(text, at):
+        commands = COMMAND.findall(text, at, block.start())
+        at = block.end()
+        if commands and block[1] == "mlir":
+            module = parse(before[2])
+            run_pipeline(module, commands[-1])
+            assert plain(module) == plain(parse(block[2])), commands[-1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_docstring_shows_the_same(page: Path) -> None:
     (_, before), (_, after), *_ = BLOCK.findall(page.read_text(encoding="utf-8"))
     module = importlib.import_module(PASSES[page.stem]().__module__)

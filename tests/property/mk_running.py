@@ -43,7 +43,7 @@ class Lowering:
     @property
     def stages(self) -> str:
         head = "greedy-head," if self.greedy else ""
-        return f"{head}fuse,place-kv-append{{choice={self.append}}}"
+        return f"{head}fuse,place-kv-append{{at={self.append}}}"
 
     @property
     def mk(self) -> str:
@@ -53,7 +53,7 @@ class Lowering:
 LOWERINGS = st.builds(
     Lowering,
     chunk=st.sampled_from((16, 32, 256)),
-    append=st.sampled_from(("auto", "epilogue", "stage")),
+    append=st.sampled_from(("auto", "epilogue", "attention", "stage")),
     tile_bytes=st.sampled_from((64, 200, 48 * 1024)),
     greedy=st.booleans(),
 )

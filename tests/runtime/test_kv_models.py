@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("cache_root")
 
 
 def run_toy(
-    choice: str, ids: list[int], storage: str = "keep"
+    at: str, ids: list[int], storage: str = "keep"
 ) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
     """Logits of a launch, the caches, and the stages of `toy` with appends placed so."""
     source = open_source("toy")
     module = import_model(source.importable(), tokens=len(ids), dtype="f32")
-    place = f"place-kv-append{{choice={choice}}}"
+    place = f"place-kv-append{{at={at}}}"
     rest = "lower-lm-to-mk,legal-mk,plan-buffers,schedule,verify-mk"
     kept = f"kv-policy,kv-dtype{{storage={storage}}}"
     run_pipeline(module, f"amk-lm{{max-seq=64}},{kept},greedy-head,fuse,{place},{rest}")
@@ -51,7 +51,7 @@ def run_toy(
 
 def test_every_place_of_an_append_gives_the_same_bits() -> None:
     ids = [3, 1, 4, 1, 5]
-    found = {choice: run_toy(choice, ids) for choice in ("auto", "epilogue", "stage")}
+    found = {choice: run_toy(choice, ids) for choice in ("auto", "epilogue", "attention", "stage")}
     logits, caches, stages = found["epilogue"]
     for choice, (other, rows, count) in found.items():
         assert np.array_equal(other, logits)

@@ -205,6 +205,7 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     if op.query not in e.held or e.held[op.query].dealt:
         e.materialise(op.query)
     e.needs(op.query)
+    e.barrier_wanted |= appends_before(op)
     e.settle()
     together = max(g for g in range(1, MAX_HEADS + 1) if group % g == 0)
     chunk = op.chunk.value.data
@@ -224,6 +225,17 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
         f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {scores}, {parts});"
     )
     e.fresh -= {op.output, op.maximum, op.sum}  # it ends in a barrier
+
+
+def appends_before(op: mk.AttentionOp) -> bool:
+    """Has the tile stored rows, thread by thread, into what every thread now reads?"""
+    read = {v for v in op.operands if isinstance(v.type, mk.BufferType)}
+    block = op.parent
+    assert block is not None
+    return any(
+        isinstance(o, mk.StoreOp) and o.buffer in read and o.is_before_in_block(op)
+        for o in block.ops
+    )
 
 
 def attention_lanes(depth: int) -> tuple[int, int, int]:

@@ -1,9 +1,9 @@
 // RUN: amk-opt %s -p place-kv-append | filecheck %s
-// RUN: amk-opt %s -p 'place-kv-append{choice=epilogue}' | filecheck %s
-// RUN: amk-opt %s -p 'place-kv-append{choice=stage}' | filecheck %s --check-prefix=STAGE
-// RUN: not amk-opt %s -p 'place-kv-append{choice=best}' 2>&1 | filecheck %s --check-prefix=CHOICE
+// RUN: amk-opt %s -p 'place-kv-append{at=epilogue}' | filecheck %s
+// RUN: amk-opt %s -p 'place-kv-append{at=stage}' | filecheck %s --check-prefix=STAGE
+// RUN: not amk-opt %s -p 'place-kv-append{at=best}' 2>&1 | filecheck %s --check-prefix=CHOICE
 
-// CHOICE: place-kv-append: choice 'best'; known: auto, epilogue, stage
+// CHOICE: place-kv-append: at 'best'; known: auto, epilogue, attention, stage
 
 // The rows of %k go into the cache alone; those of %v are read again, so they are kept as well.
 // CHECK:       [[k:%.+]], [[v:%.+]], [[c:%.+]] = lm.stage "kv" {
