@@ -217,9 +217,19 @@ def facts_of(source: Source, options: Options, module: ModuleOp) -> Facts:
     """What is known of the programs of `source`; `module` is one of them, lowered."""
     vocab = module.attributes["amk.vocab"].value.data  # type: ignore[attr-defined]
     return Facts(
-        source.name, options.target, options.dtype, vocab, options.max_seq, options.tokens,
-        source.fingerprint(),
+        source.name, options.target, options.dtype, vocab, readable_ids(module, vocab),
+        options.max_seq, options.tokens, source.fingerprint(),
     )  # fmt: skip
+
+
+def readable_ids(module: ModuleOp, vocab: int) -> int:
+    """How many ids a lowered module can read: the rows of the shortest table that tokens choose
+    from, or `vocab` where they choose from none."""
+    from amk.ir.mk import GatherOp, buffer_of
+
+    chosen = (op for op in module.walk() if isinstance(op, GatherOp))
+    by_tokens = (op for op in chosen if buffer_of(op.indices).kind.data == "input")
+    return min((op.table.type.get_shape()[0] for op in by_tokens), default=vocab)  # type: ignore[union-attr]
 
 
 def programs_of(module: ModuleOp) -> Iterator[Any]:

@@ -39,7 +39,10 @@ def converse(options: argparse.Namespace, source: Source, backend: str, settings
                 sys.stdout.write(live.push(token))
                 sys.stdout.flush()
 
-            made = decode(decoder, fresh, min(options.max_tokens, room), choose, stop, show)
+            made = decode(
+                decoder, fresh, min(options.max_tokens, room), choose, stop, show,
+                options.tokens_per_launch,
+            )  # fmt: skip
             print(live.finish(), flush=True)
             held = [*prompt, *made[:-1]]
             messages.append({"role": "assistant", "content": tokenizer.decode(made)})

@@ -28,6 +28,7 @@ EXAMPLES = """\
   amk generate model.gguf --chat --prompt "Why is the sky blue?" --stream
   amk generate model.gguf --chat                       a conversation, a line a turn
   amk generate model.gguf --prompt TEXT --save-state text.kv     then --load-state text.kv
+  amk generate model.gguf --prompt Once --tokens-per-launch 16 --stream
   amk generate model.gguf --prompt Once --temperature 0.8 --top-p 0.9 --seed 1 --stream
 """
 
@@ -71,6 +72,13 @@ def register(subparsers: Any) -> None:
         "--speculate",
         choices=("ngram",),
         help="let the text propose tokens and check several in a launch: the same tokens, sooner",
+    )
+    parser.add_argument(
+        "--tokens-per-launch",
+        type=positive,
+        default=1,
+        metavar="K",
+        help="greedy steps of a launch: the same tokens, with fewer returns to the host",
     )
     parser.add_argument("--save-state", type=Path, metavar="F", help="keep the cache in a file")
     parser.add_argument(
@@ -155,7 +163,10 @@ def answer(
         writer.push(token)
 
     if options.speculate is None:
-        made = g.decode(decoder, prompt, options.max_tokens, choose_of(options), stop, show)
+        made = g.decode(
+            decoder, prompt, options.max_tokens, choose_of(options), stop, show,
+            options.tokens_per_launch,
+        )  # fmt: skip
     else:
         report = Speculation()
         made = speculate(decoder, prompt, options.max_tokens, stop, show, report)
@@ -204,6 +215,10 @@ def check_options(options: argparse.Namespace) -> None:
         )
     if options.speculate is not None and options.temperature != 0:
         raise UsageError("--speculate makes greedy tokens: leave --temperature at 0")
+    if options.tokens_per_launch > 1 and options.temperature != 0:
+        raise UsageError("--tokens-per-launch makes greedy tokens: leave --temperature at 0")
+    if options.tokens_per_launch > 1 and options.speculate is not None:
+        raise UsageError("--speculate checks tokens a launch at a time: leave out one of the two")
     if options.verify and options.temperature != 0:
         raise UsageError("--verify compares greedy tokens: leave --temperature at 0")
     with usage():

@@ -41,6 +41,10 @@ class Decoder(ABC):
         """One launch of program `number` at `length`; logits [tokens, vocab], valid until the
         next."""
 
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+        """One launch of up to `count` greedy steps at `length`; the token each step made."""
+        raise AmkError(f"{type(self).__name__} takes one step a launch")
+
     def _moved(self) -> None:  # noqa: B027
         """Called when arrays of the cache moved: the next launch must find them."""
 
@@ -74,6 +78,35 @@ class Decoder(ABC):
         """
         self._check([token])
         return self._launch(0, [token])[0].copy()
+
+    def steps(self, token: int, count: int, ends: Sequence[int] = ()) -> list[int]:
+        """Takes up to `count` greedy steps in one launch, the first from `token`; the tokens they
+        made, one a step.
+
+        Stops after a step that made one of `ends`. The bits, and the state after it, are those of
+        as many `step`s: the last token made is not in the cache. ValueError for an id outside the
+        vocabulary, fewer steps than one or more than there is room for, before anything is
+        changed; AmkError where the program or backend makes no token of its own."""
+        facts = self.facts
+        if count < 1:
+            raise ValueError(f"{count} steps: a launch takes one at least")
+        if facts.ids < facts.vocab:
+            raise AmkError(
+                f"{facts.model} makes ids below {facts.vocab} and reads those below {facts.ids}:"
+                " take one step a launch"
+            )
+        self._check([token], count)
+        start = time.perf_counter_ns()
+        written = 0 if self.cache is None else self.cache.written
+        if self.cache is not None and self.cache.reserve(self.length, count):
+            self._moved()
+        self._fed = True
+        made = self._run_steps(token, count, ends)
+        self.latencies_us.append((time.perf_counter_ns() - start) / 1e3)
+        self.tokens += [int(token), *made[:-1]]
+        if self.cache is not None:
+            self.cache.written = max(written, self.length)
+        return made
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Appends a prompt, in chunks through the widest program that fits; the logits [vocab]
@@ -178,14 +211,15 @@ class Decoder(ABC):
             yield self._launch(number, tokens[at : at + width])
             at += width
 
-    def _check(self, tokens: Sequence[int]) -> None:
+    def _check(self, tokens: Sequence[int], positions: int | None = None) -> None:
+        """ValueError unless `tokens` are ids and there is room for so many positions, by default
+        one a token."""
         for token in tokens:
-            if not 0 <= int(token) < self.vocab:
-                raise ValueError(f"token {token} is outside the vocabulary [0, {self.vocab})")
-        if self.length + len(tokens) > self.max_seq:
-            raise ValueError(
-                f"{self.length} + {len(tokens)} positions exceed max_seq {self.max_seq}"
-            )
+            if not 0 <= int(token) < self.facts.ids:
+                raise ValueError(f"token {token} is outside the vocabulary [0, {self.facts.ids})")
+        new = len(tokens) if positions is None else positions
+        if self.length + new > self.max_seq:
+            raise ValueError(f"{self.length} + {new} positions exceed max_seq {self.max_seq}")
         if self._closed:
             raise ValueError("the session is closed")
 

@@ -29,22 +29,25 @@ def generate(
     dtype: str = "f32",
     verify: bool = False,
     eager_model: Any = None,
+    tokens_per_launch: int = 1,
 ) -> dict[str, Any]:
     """Makes `max_tokens` greedy tokens after `prompt_ids`; the fields of `GenerateResult`.
 
     `model` is what MODEL may be on the command line, a transformers model, or a plain nn.Module.
     `gpu` names a target; on a CPU it is validated and otherwise unused. `device` is "auto", "cpu"
     or "cuda". With `verify` the tokens are compared with the greedy ones of `eager_model`, or of
-    transformers' own eager run of `model`.
+    transformers' own eager run of `model`. With `tokens_per_launch` more than 1 each launch after
+    the prompt makes so many tokens, the last one fewer; they are the same tokens.
 
     All before any work: ValueError for an empty prompt, an id that is no integer of the
-    vocabulary, `max_tokens` < 1, or len(prompt) + max_tokens − 1 positions beyond max_seq;
-    KeyError that lists the known ones for an unknown target; RuntimeError for device "cuda"
-    without a device. Later, ImportRefused, ModelFileError or ToolchainError.
+    vocabulary, `max_tokens` or `tokens_per_launch` < 1, or len(prompt) + max_tokens − 1 positions
+    beyond max_seq; KeyError that lists the known ones for an unknown target; RuntimeError for
+    device "cuda" without a device. Later, ImportRefused, ModelFileError or ToolchainError.
     """
     from amk.compiler import options_for
 
     prompt, count = checked_ids(prompt_ids), checked_count(max_tokens)
+    each = checked_count(tokens_per_launch, "tokens_per_launch")
     target = find_target(gpu)
     where = choose_device(device)
     backend = choose_backend("auto", device)
@@ -54,7 +57,7 @@ def generate(
     options = options_for(source, dtype=dtype)
     check_fits(prompt, count, options.max_seq, source.vocab_size)
     with open_decoder(backend, source, Settings(target, dtype=dtype)) as decoder:
-        made = decode(decoder, prompt, count)
+        made = decode(decoder, prompt, count, tokens_per_launch=each)
         latencies = decoder.latencies_us
     eager = None
     if verify:
@@ -72,19 +75,28 @@ def decode(
     choose: Choose = greedy,
     stop: frozenset[int] = NO_STOP,
     on_token: Callable[[int], None] = lambda token: None,
+    tokens_per_launch: int = 1,
 ) -> list[int]:
     """Appends `prompt` and makes tokens: `max_tokens`, or up to and with the first in `stop`.
 
-    `on_token` sees each as soon as it is chosen. The last token made is not appended.
+    `on_token` sees each as soon as it is chosen, and those of a launch of several when it is
+    done. The last token made is not appended. With `tokens_per_launch` more than 1 the launches
+    after the prompt choose for themselves: ValueError unless `choose` is `greedy`.
     """
-    logits = decoder.prefill(prompt)
-    made: list[int] = []
-    while True:
-        made.append(choose(logits))
-        on_token(made[-1])
-        if made[-1] in stop or len(made) == max_tokens:
-            return made
-        logits = decoder.step(made[-1])
+    if tokens_per_launch > 1 and choose is not greedy:
+        raise ValueError("several tokens a launch are greedy ones: leave sampling out")
+    made = [choose(decoder.prefill(prompt))]
+    on_token(made[0])
+    while made[-1] not in stop and len(made) < max_tokens:
+        if tokens_per_launch > 1:
+            count = min(tokens_per_launch, max_tokens - len(made))
+            new = decoder.steps(made[-1], count, sorted(stop))
+        else:
+            new = [choose(decoder.step(made[-1]))]
+        for token in new:
+            made.append(token)
+            on_token(token)
+    return made
 
 
 def eager_tokens(
@@ -152,10 +164,11 @@ def checked_ids(prompt_ids: Iterable[Any]) -> list[int]:
     return ids
 
 
-def checked_count(max_tokens: Any) -> int:
-    count = _integer(max_tokens, "max_tokens")
+def checked_count(value: Any, name: str = "max_tokens") -> int:
+    """A number of one or more as a plain int; ValueError, which names it, for anything else."""
+    count = _integer(value, name)
     if count < 1:
-        raise ValueError(f"max_tokens {count} is less than 1")
+        raise ValueError(f"{name} {count} is less than 1")
     return count
 
 

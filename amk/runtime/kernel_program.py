@@ -29,6 +29,8 @@ class Plan:
     """Slots of the layout, stage after stage."""
     stages: list[str] = field(default_factory=list)
     counter_names: list[str] = field(default_factory=list)
+    feeds_back: bool = False
+    """Whether a launch can go on with the token it made."""
     slots: int = 0
     slot_bytes: int = 0
     kept_bytes: int = 0

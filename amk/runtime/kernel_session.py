@@ -195,18 +195,14 @@ class KernelSession(Decoder):
         return logits
 
     def steps(self, token: int, count: int, ends: Sequence[int] = ()) -> list[int]:
-        """Takes up to `count` greedy steps from `token` in one launch; the tokens they made.
+        """As `Decoder.steps`, with at most `MAX_ENDS` ends; AmkError when the launch is lost."""
+        if len(ends) > MAX_ENDS:
+            raise ValueError(f"{len(ends)} end tokens: a launch takes {MAX_ENDS} at most")
+        return super().steps(token, count, ends)
 
-        Stops after one of `ends`. The same bits as `count` launches. ValueError for a token, a
-        number of steps or of ends that cannot be; AmkError when the launch is lost."""
-        if count < 1 or len(ends) > MAX_ENDS:
-            raise ValueError(f"{count} steps and {len(ends)} ends: one or more, {MAX_ENDS} at most")
-        self._check([token])
-        if self.length + count > self.max_seq:
-            raise ValueError(f"{self.length} + {count} positions exceed max_seq {self.max_seq}")
-        assert self.cache is not None
-        if self.cache.reserve(self.length, count):
-            self._moved()
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+        if not self.program.plans[0].feeds_back:
+            raise AmkError(f"{self.facts.model}: the kernel makes no token that a step could read")
         arguments = self._arguments[0]
         unmade = np.full(count, -1, np.int64)
         self.device.write(arguments.made, unmade)
@@ -220,8 +216,6 @@ class KernelSession(Decoder):
         self.device.read(arguments.made, unmade)
         made = [int(t) for t in unmade if t >= 0]
         self.launched[0] += len(made) - 1
-        self.tokens += [token, *made[:-1]]
-        self._fed = True
         return made
 
     def _recover(self, number: int, plan: Plan, arguments: Arguments) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from amk.runtime.session import Session
     from amk.runtime.source import Source
 
-FORMAT = 1
+FORMAT = 2
 INIT_PREFIX = "@init/"
 MANIFEST, INIT, LIBRARY, SOURCE = "program.json", "init.mlir", "program.so", "program.c"
 CERTIFIED = (LIBRARY, MANIFEST)
@@ -34,6 +34,9 @@ class Facts:
     target: str
     dtype: str
     vocab: int
+    """Logits a position has, hence ids it can make."""
+    ids: int
+    """Ids the model's tables have a row for, hence ids it can read."""
     max_seq: int
     tokens: tuple[int, ...]
     """New tokens a launch of each program takes, ascending; the first is 1."""
@@ -67,6 +70,10 @@ class Program:
         library.amk_close.argtypes = [ctypes.c_void_p]
         library.amk_launch.argtypes = [
             ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p,
+        ]  # fmt: skip
+        library.amk_steps.argtypes = [
+            ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long,
+            ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p,
         ]  # fmt: skip
         return library
 

@@ -57,6 +57,14 @@ class Interpreter(Decoder):
         child._fed = self._fed
         return child
 
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+        machine, made = self._machines[0], []
+        while len(made) < count and (not made or made[-1] not in ends):
+            machine.launch(np.array([token], np.int64), self.length + len(made))
+            token = int(machine.buffer("output", "next")[0, 0])
+            made.append(token)
+        return made
+
     def _run(self, number: int, tokens: Sequence[int]) -> np.ndarray:
         machine = self._machines[number]
         return machine.launch(np.asarray(tokens, np.int64), self.length)[0]

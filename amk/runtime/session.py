@@ -21,6 +21,7 @@ from amk.runtime.source import Source
 from amk.runtime.weights import carrier
 
 ERRORS = {
+    -1: "the program makes no token that a step could go on with",
     1: "out of memory",
     2: "the session belongs to a parent process; open one after the fork",
     3: "the session is in use by another thread",
@@ -103,6 +104,17 @@ class Session(Decoder):
         if error:
             raise AmkError(f"launch failed: {ERRORS.get(error, f'error {error}')}")
         return self._logits[number][0]
+
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+        self._inputs[0][0, 0] = token
+        stop, made, taken = np.array(ends, np.int64), np.empty(count, np.int64), ctypes.c_long()
+        error = self._library.amk_steps(
+            self._pool, self.length, self._table, self._rows, count, stop.ctypes.data, len(stop),
+            made.ctypes.data, ctypes.addressof(taken),
+        )  # fmt: skip
+        if error:
+            raise AmkError(f"launch failed: {ERRORS.get(error, f'error {error}')}")
+        return made[: taken.value].tolist()
 
     def fork(self) -> Self:
         """An independent session that continues from here, with workers of its own. The two share

@@ -12,7 +12,7 @@ HEADERS = Path(amk.codegen.cpu.__file__).parent
 
 PROGRAM = r"""
 #define _GNU_SOURCE
-#include "pool.h"
+#include "steps.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -239,6 +239,58 @@ static void subnormals(void) {
   amk_pool_destroy(pool);
 }
 
+/* Steps: the tiles of a first stage mix the token with their number, one tile of a second stage
+ * digests what they left into the next token. A step that reads at the wrong time goes astray. */
+static int64_t token, next;
+static uint64_t left[16];
+static uint64_t digest(long past, int64_t from, long t) {
+  return mix((uint64_t)from * 31 + (uint64_t)past, (uint64_t)t + 1);
+}
+static void spread(const amk_ctx *ctx, const int *ops, const float *priv, long t) {
+  (void)ops, (void)priv;
+  left[t] = digest(ctx->past, token, t);
+}
+static void collect(const amk_ctx *ctx, const int *ops, const float *priv, long t) {
+  (void)ops, (void)priv, (void)t;
+  uint64_t all = 0;
+  for (long i = 0; i < some(ctx->past); i++) all = mix(all, left[i]);
+  next = (int64_t)(all % 1000);
+}
+static int64_t expected(long past, int64_t from) {
+  uint64_t all = 0;
+  for (long i = 0; i < some(past); i++) all = mix(all, digest(past, from, i));
+  return (int64_t)(all % 1000);
+}
+static void steps(int nworkers, int rounds, long spin) {
+  static const int first[] = {0};
+  const amk_stage two[] = {{0, spread, some, 0, 0, 0, 0, "spread"},
+                           {0, collect, one, 0, first, 1, -1, "collect"}};
+  amk_pool *pool = amk_pool_create(nworkers, 0);
+  amk_pool_set_spin(pool, spin);
+  int64_t made[8], wanted[8];
+  long taken;
+  for (int round = 0; round < rounds; round++) {
+    const long past = (long)draw(100), count = 1 + (long)draw(8), upto = (long)draw(12);
+    token = (int64_t)draw(1000);
+    int64_t from = token;
+    for (long i = 0; i < count; i++) from = wanted[i] = expected(past + i, from);
+    const int64_t ends[] = {-7, upto < count ? wanted[upto] : -8};
+    long until = 0;
+    while (until + 1 < count && wanted[until] != ends[1]) until++;
+    amk_steps_request request = {count, &token, &next, made, ends, 2};
+    const amk_ctx ctx = {past, 0, 0};
+    CHECK(amk_pool_steps(pool, two, 2, 1, ctx, &request, &taken) == AMK_POOL_OK);
+    CHECK(taken == until + 1);
+    for (long i = 0; i < taken; i++) CHECK(made[i] == wanted[i]);
+  }
+  amk_steps_request request = {3, &token, &next, made, 0, 0};
+  const amk_stage bad = {0, spread, minus, 0, 0, 0, -1, "bad"};
+  const amk_ctx ctx = {7, 0, 0};
+  CHECK(amk_pool_steps(pool, &bad, 1, 0, ctx, &request, &taken) == AMK_POOL_BAD_TILES && !taken);
+  CHECK(amk_pool_steps(pool, two, 2, 1, ctx, &request, &taken) == AMK_POOL_OK && taken == 3);
+  amk_pool_destroy(pool);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc > 1);
   const char *mode = argv[1];
@@ -246,6 +298,7 @@ int main(int argc, char **argv) {
     state = (uint64_t)atoi(argv[5]);
     random_graphs(atoi(argv[2]), atoi(argv[3]), atol(argv[4]));
   }
+  if (!strcmp(mode, "steps")) steps(atoi(argv[2]), atoi(argv[3]), atol(argv[4]));
   if (!strcmp(mode, "errors")) errors(), bad_tiles();
   if (!strcmp(mode, "busy")) busy();
   if (!strcmp(mode, "forked")) forked();
@@ -310,3 +363,13 @@ def test_random_graphs_have_no_races(sanitized, workers, spin):
 
 def test_nested_launch_has_no_races(sanitized):
     run(sanitized, "busy")
+
+
+@pytest.mark.parametrize(("workers", "spin"), [(1, -1), (3, 0), (4, 50_000)])
+def test_steps_feed_each_other(program, workers, spin):
+    run(program, "steps", workers, 10_000, spin)
+
+
+@pytest.mark.parametrize(("workers", "spin"), [(2, -1), (4, 1000)])
+def test_steps_have_no_races(sanitized, workers, spin):
+    run(sanitized, "steps", workers, 2000, spin)

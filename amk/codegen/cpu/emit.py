@@ -1,13 +1,16 @@
-"""`mk` programs as one C file: functions of stages, tables of stages, three entry points.
+"""`mk` programs as one C file: functions of stages, tables of stages, four entry points.
 
 The file is self-contained (the device headers are part of its text), so its hash names the
 compiled program. Entry points:
 
     void *amk_open(int workers);                    a pool of workers, or null
     int amk_launch(void *pool, int program, long past, void *const *buffers, const long *capacity);
+    int amk_steps(void *pool, long past, void *const *buffers, const long *capacity, long count,
+                  const int64_t *ends, long nends, int64_t *made, long *taken);
     void amk_close(void *pool);
 
-`buffers` and `capacity` are indexed as in `Layout`.
+`buffers` and `capacity` are indexed as in `Layout`. `amk_steps` takes greedy steps of the first
+program in one launch (steps.h); a program that makes no token has none to take (error -1).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from amk.ir import mk
 
 HEADERS = (
     "fpenv.h", "formulas.h", "simd.h", "scalar_math.h", "matmul.h", "reduce.h", "attention.h",
-    "parking.h", "pool.h",
+    "parking.h", "pool.h", "steps.h",
 )  # fmt: skip
 
 SUPPORT = """
@@ -104,7 +107,8 @@ def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
     for (prologue, tile, tiles), function in functions.items():
         text += function_text(function, prologue, tile, tiles, stage_names[function])
     text += tables
-    text += entry_points([(len(p.stages()), len(p.events())) for p in programs], private * 4)
+    sizes = [(len(p.stages()), len(p.events())) for p in programs]
+    text += entry_points(sizes, private * 4, feedback_of(layout))
     return "\n".join(text) + "\n", layout
 
 
@@ -154,11 +158,32 @@ def function_text(n: int, prologue: str, tile: str, tiles: str, names: Sequence[
     return out
 
 
-def entry_points(sizes: Sequence[tuple[int, int]], private_bytes: int) -> list[str]:
+def feedback_of(layout: Layout) -> tuple[int, int] | None:
+    """The buffers in which the first program reads a token and makes the next one; None when it
+    takes several or makes none."""
+    if layout.tokens[:1] != [1]:
+        return None
+    found = {s.source: i for i, s in enumerate(layout.slots) if s.program == 0 and s.dtype == "i64"}
+    return (found["tokens"], found["next"]) if {"tokens", "next"} <= found.keys() else None
+
+
+def entry_points(
+    sizes: Sequence[tuple[int, int]], private_bytes: int, feedback: tuple[int, int] | None
+) -> list[str]:
     cases = [
         f"  if (program == {i}) return amk_pool_run(pool, program_{i}, {stages}, {events}, &ctx);"
         for i, (stages, events) in enumerate(sizes)
     ]
+    steps = ["  *taken = 0;", "  return -1;"]
+    if feedback is not None:
+        token, made = feedback
+        stages, events = sizes[0]
+        steps = [
+            "  const amk_ctx ctx = {past, buffers, capacity};",
+            f"  const amk_steps_request request = {{count, buffers[{token}], buffers[{made}], made,"
+            " ends, nends};",
+            f"  return amk_pool_steps(pool, program_0, {stages}, {events}, ctx, &request, taken);",
+        ]
     return [
         "",
         f"void *amk_open(int workers) {{ return amk_pool_create(workers, {private_bytes}); }}",
@@ -168,5 +193,9 @@ def entry_points(sizes: Sequence[tuple[int, int]], private_bytes: int) -> list[s
         "  const amk_ctx ctx = {past, buffers, capacity};",
         *cases,
         "  return -1;",
+        "}",
+        "int amk_steps(void *pool, long past, void *const *buffers, const long *capacity,",
+        "              long count, const int64_t *ends, long nends, int64_t *made, long *taken) {",
+        *steps,
         "}",
     ]

@@ -207,12 +207,17 @@ static inline int amk_pool_describe(amk_pool *pool, const amk_stage *stages, int
   return AMK_POOL_OK;
 }
 
-/* Runs the stages and returns when every tile is done, or an amk_pool_error before any is begun.
- * The calling thread is worker 0. `stages` and `ctx` stay the caller's. */
-static inline int amk_pool_run(amk_pool *pool, const amk_stage *stages, int nstages, int nevents,
-                               const amk_ctx *ctx) {
+/* Takes the pool for one launch, until amk_pool_leave; or says why it cannot be had. */
+static inline int amk_pool_take(amk_pool *pool) {
   if (getpid() != pool->pid) return AMK_POOL_FORKED;
-  if (atomic_flag_test_and_set(&pool->running)) return AMK_POOL_BUSY;
+  return atomic_flag_test_and_set(&pool->running) ? AMK_POOL_BUSY : AMK_POOL_OK;
+}
+static inline void amk_pool_leave(amk_pool *pool) { atomic_flag_clear(&pool->running); }
+
+/* Runs the stages once, on a pool that was taken. Returns when every tile is done, or an
+ * amk_pool_error before any is begun. The calling thread is worker 0. */
+static inline int amk_pool_pass(amk_pool *pool, const amk_stage *stages, int nstages, int nevents,
+                                const amk_ctx *ctx) {
   int error = amk_pool_describe(pool, stages, nstages, nevents, ctx);
   int64_t total = error ? 0 : pool->first_tile[nstages];
   if (total > 0) {
@@ -226,7 +231,16 @@ static inline int amk_pool_run(amk_pool *pool, const amk_stage *stages, int nsta
     amk_wait(&pool->progress, amk_launch_finished, pool, pool->spin_ns);
     amk_fpenv_set(saved);
   }
-  atomic_flag_clear(&pool->running);
+  return error;
+}
+
+/* A launch of one pass. `stages` and `ctx` stay the caller's. */
+static inline int amk_pool_run(amk_pool *pool, const amk_stage *stages, int nstages, int nevents,
+                               const amk_ctx *ctx) {
+  int error = amk_pool_take(pool);
+  if (error) return error;
+  error = amk_pool_pass(pool, stages, nstages, nevents, ctx);
+  amk_pool_leave(pool);
   return error;
 }
 

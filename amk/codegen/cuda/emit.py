@@ -108,6 +108,7 @@ def plan_of(tables: Tables, sizes: Sequence[Functions], machine: Machine, gpu: G
         operands=tables.operands,
         stages=tables.names,
         counter_names=tables.counters.names,
+        feeds_back=tables.feedback is not None,
         slots=machine.slots,
         slot_bytes=machine.slot_bytes,
         kept_bytes=kept,
