@@ -83,8 +83,14 @@ def faults(module: ModuleOp) -> Iterator[Fault]:
     if not programs:
         yield module, "the module has no mk.program; run lower-lm-to-mk"
     for program in programs:
-        for rule in (foreign_ops, escapes, kinds, unwritten, names):
-            yield from rule(program)
+        yield from program_faults(program)
+        yield from unbound(program)
+
+
+def program_faults(program: mk.ProgramOp) -> Iterator[Fault]:
+    """What any program must keep to, whoever launches it; emitters ask for this too."""
+    for rule in (foreign_ops, escapes, kinds, unwritten, names):
+        yield from rule(program)
 
 
 def foreign_ops(program: mk.ProgramOp) -> Iterator[Fault]:
@@ -153,6 +159,11 @@ def names(program: mk.ProgramOp) -> Iterator[Fault]:
         if key in found and buffer.kind.data != "activation":
             yield buffer, f"two {key[0]} buffers have the source {key[1]!r}"
         found.add(key)
+
+
+def unbound(program: mk.ProgramOp) -> Iterator[Fault]:
+    """The buffers that a session gives tokens to and takes logits from."""
+    found = {(b.kind.data, b.source.data) for b in program.buffers()}
     for key in (("input", "tokens"), ("output", "logits")):
         if key not in found:
             yield program, f"the program has no {key[0]} buffer {key[1]!r}"

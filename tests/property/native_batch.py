@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from xdsl.dialects.builtin import StringAttr
 
-from amk.codegen.cpu.emit import emit_c
+from amk.codegen.cpu.emit import write_c
 from amk.codegen.layout import Slot
 from amk.interpreters.numerics import to_bf16_bits
 from amk.ir import mk
@@ -45,7 +45,7 @@ class NativeBatch:
             for buffer in program.buffers():
                 source = f"{family}/{buffer.source.data}"
                 buffer.properties["source"] = StringAttr(source)
-        self.source, self.layout = emit_c(copies)
+        self.source, self.layout = write_c(copies)
         self.memory: dict[Slot, Array] = {}
         self.arenas = [np.full(n // 4 + 1, np.nan, np.float32) for n in self.layout.arenas]
 

@@ -23,6 +23,7 @@ from xdsl.ir import SSAValue
 
 from amk.codegen.cpu.stage import StageEmitter
 from amk.codegen.layout import Layout, Slot
+from amk.codegen.ready import refuse_unplaced, refuse_unready
 from amk.errors import AmkError
 from amk.ir import mk
 
@@ -67,7 +68,17 @@ def device_headers() -> str:
 
 
 def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
-    """The C file of some programs that share weights and caches, and its buffer table."""
+    """The C file of some programs that share weights and caches, and its buffer table.
+
+    Raises AmkError for a program that a pass has still to see, or that is not proved."""
+    for program in programs:
+        refuse_what_the_pool_lacks(program)
+        refuse_unready(program, "cpu")
+    return write_c(programs)
+
+
+def write_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
+    """As `emit_c`, of programs that need not be proved: tests write single ops this way."""
     layout = Layout()
     functions: dict[tuple[str, ...], int] = {}
     stage_names: dict[int, list[str]] = {}
@@ -75,6 +86,7 @@ def emit_c(programs: Sequence[mk.ProgramOp]) -> tuple[str, Layout]:
     private = 0
     for number, program in enumerate(programs):
         refuse_what_the_pool_lacks(program)
+        refuse_unplaced(program, "cpu")
         layout.tokens.append(program.tokens.value.data)
         layout.arenas.append(program.arena.value.data if program.arena is not None else 0)
         rows: list[str] = []

@@ -15,6 +15,7 @@ from amk.codegen.cpu.emit import c_string, slot_of
 from amk.codegen.cuda.counters import Counters
 from amk.codegen.cuda.stage import Functions, Machine, StageEmitter
 from amk.codegen.layout import Layout
+from amk.codegen.ready import refuse_unready
 from amk.errors import AmkError
 from amk.ir import mk
 from amk.runtime.kernel_program import Plan
@@ -61,8 +62,10 @@ def emit_cuda(
 ) -> tuple[str, Plan]:
     """The CUDA C file of one program, and its plan. `layout` gains the program's buffers.
 
-    Raises AmkError when what a tile keeps does not fit the shared memory of a block.
+    Raises AmkError when what a tile keeps does not fit the shared memory of a block, and for a
+    program that a pass has still to see, or that is not proved.
     """
+    refuse_unready(program, "cuda")
     for buffer in program.buffers():
         if buffer.growth == "ring":
             raise AmkError(f"cuda: {buffer.source.data!r} is a ring; use the kv policy static")
