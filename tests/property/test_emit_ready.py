@@ -1,4 +1,4 @@
-"""Emitters refuse what a pass has still to see, and say which; the driver's tests show the CPU's."""
+"""Emitters refuse what a pass has still to see, and say which."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ def test_refuses_activations_without_a_place(
 def test_refuses_what_is_not_proved(emit: Callable[[mk.ProgramOp], object], passes: str) -> None:
     program = program_after(passes)
     placed = [b for b in program.buffers() if b.offset is not None]
-    placed[-1].properties["offset"] = placed[0].offset
-    placed[1].properties["offset"] = placed[0].offset
-    with pytest.raises(AmkError, match="not proved; verify-mk: .*: V6 at P = 0"):
+    offset = placed[0].offset
+    assert offset is not None
+    placed[-1].properties["offset"] = placed[1].properties["offset"] = offset
+    with pytest.raises(AmkError, match=r"not proved; verify-mk: .*: V6 at P = 0"):
         emit(program)
 
 
