@@ -9,17 +9,20 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import threading
 from typing import Any
 
 import numpy as np
 
 from amk.errors import AmkError
 from amk.runtime.cuda_nvrtc import INSTALL_HINT
+from amk.runtime.kernel_device import Arguments
 from amk.runtime.kernel_program import KernelProgram, Plan
-from amk.runtime.kernel_session import Arguments
 from amk.targets import TARGETS, Target
 
 KERNEL = b"amk_program"
+LOST = frozenset({700, 702, 714, 715, 716, 717, 718, 719, 720, 999})
+"""Statuses after which a context answers every call with the same status (cuda.h)."""
 # Numbers of the driver's enumerations (cuda.h), so that a stand-in needs none of its own.
 SMS, MAJOR, MINOR, COOPERATIVE, SHARED_OPT_IN = 16, 75, 76, 95, 97
 MAX_DYNAMIC_SHARED = 8
@@ -35,8 +38,16 @@ def driver_api() -> Any:
     return importlib.import_module("cuda.bindings.driver")
 
 
+class DriverError(AmkError):
+    """A call of the driver failed."""
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status
+
+
 class Driver:
-    """Calls of the driver, with errors as AmkError."""
+    """Calls of the driver; a failed one raises DriverError."""
 
     def __init__(self, api: Any | None = None):
         self.api = driver_api() if api is None else api
@@ -47,7 +58,10 @@ class Driver:
         except RuntimeError as error:  # the bindings find no driver to load
             raise AmkError(f"CUDA driver: {function}: {str(error).splitlines()[0]}") from error
         if int(status) != 0:
-            raise AmkError(f"CUDA driver: {function} failed: {self.message(status)}")
+            lost = "; this process cannot use the GPU any more" if int(status) in LOST else ""
+            raise DriverError(
+                f"CUDA driver: {function} failed: {self.message(status)}{lost}", int(status)
+            )
         return rest[0] if len(rest) == 1 else rest or None
 
     def message(self, status: Any) -> str:
@@ -87,32 +101,46 @@ def detect(api: Any | None = None, ordinal: int = 0) -> Target:
 
 
 class CudaDevice:
-    """One GPU, in the primary context of the process."""
+    """One GPU, in the primary context of the process, from any of its threads.
+
+    Once the GPU has given up on a launch or an access, the context answers nothing any more: the
+    error says so, and what this device holds is left to the end of the process."""
 
     def __init__(self, program: KernelProgram, api: Any | None = None, ordinal: int = 0):
-        self._call = Driver(api)
+        self._driver = Driver(api)
         self._modules: list[Any] = []
-        self._retained = False
-        self._call("cuInit", 0)
-        self.device = self._call("cuDeviceGet", ordinal)
-        self._check_memory(program)
-        self._context = self._call("cuDevicePrimaryCtxRetain", self.device)
+        self._retained = self._lost = False
+        self._threads = threading.local()
+        self._driver("cuInit", 0)
+        self.device = self._driver("cuDeviceGet", ordinal)
+        need = program.device_bytes()
+        self._check_memory(program, need, int(self._driver("cuDeviceTotalMem", self.device)))
+        self._context = self._driver("cuDevicePrimaryCtxRetain", self.device)
         self._retained = True
         try:
-            self._call("cuCtxSetCurrent", self._context)
+            self._check_memory(program, need, int(self._call("cuMemGetInfo")[0]), " free")
             self._functions = [self._load(program, i) for i in range(len(program.plans))]
         except BaseException:
             self.close()
             raise
 
-    def _check_memory(self, program: KernelProgram) -> None:
+    def _call(self, function: str, *arguments: object) -> Any:
+        """A call of the driver in this device's context."""
+        if getattr(self._threads, "context", None) is None:
+            self._driver("cuCtxSetCurrent", self._context)
+            self._threads.context = self._context
+        try:
+            return self._driver(function, *arguments)
+        except DriverError as error:
+            self._lost = self._lost or error.status in LOST
+            raise
+
+    def _check_memory(self, program: KernelProgram, need: int, room: int, kind: str = "") -> None:
         """Before anything is allocated."""
-        total = int(self._call("cuDeviceTotalMem", self.device))
-        need = program.device_bytes()
-        if need > total:
+        if need > room:
             raise AmkError(
                 f"{program.facts.model} needs {need / 1e9:.1f} GB on the GPU, which has"
-                f" {total / 1e9:.1f}: use a shorter max_seq or a smaller dtype"
+                f" {room / 1e9:.1f}{kind}: use a shorter max_seq or a smaller dtype"
             )
 
     def _load(self, program: KernelProgram, number: int) -> Any:
@@ -120,14 +148,14 @@ class CudaDevice:
         module = self._call("cuModuleLoadData", program.cubin(number))
         self._modules.append(module)
         function = self._call("cuModuleGetFunction", module, KERNEL)
-        kind = getattr(self._call.api, "CUfunction_attribute", int)
+        kind = getattr(self._driver.api, "CUfunction_attribute", int)
         self._call("cuFuncSetAttribute", function, kind(MAX_DYNAMIC_SHARED), plan.shared_bytes)
         each = self._call(
             "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, plan.threads,
             plan.shared_bytes,
         )  # fmt: skip
-        sms = self._call.attribute(SMS, self.device)
-        if not self._call.attribute(COOPERATIVE, self.device):
+        sms = self._driver.attribute(SMS, self.device)
+        if not self._driver.attribute(COOPERATIVE, self.device):
             raise AmkError("the GPU has no cooperative launch")
         if int(each) * sms < plan.blocks:
             raise AmkError(
@@ -143,12 +171,13 @@ class CudaDevice:
         try:
             self._call("cuMemsetD8", address, 0, nbytes)
         except BaseException:
-            self._call("cuMemFree", address)
+            self.free(int(address))
             raise
         return int(address)
 
     def free(self, address: int) -> None:
-        self._call("cuMemFree", address)
+        if not self._lost:
+            self._call("cuMemFree", address)
 
     def write(self, address: int, array: np.ndarray) -> None:
         array = np.ascontiguousarray(array)
@@ -156,6 +185,9 @@ class CudaDevice:
 
     def read(self, address: int, array: np.ndarray) -> None:
         self._call("cuMemcpyDtoH", array.ctypes.data, address, array.nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        self._call("cuMemcpyDtoD", to, source, nbytes)
 
     def launch(self, number: int, plan: Plan, arguments: Arguments) -> None:
         # The driver copies the arguments before the call returns.
@@ -169,7 +201,6 @@ class CudaDevice:
         if not self._retained:
             return
         self._retained = False
-        for module in self._modules:
-            self._call("cuModuleUnload", module)
-        self._modules = []
-        self._call("cuDevicePrimaryCtxRelease", self.device)
+        while self._modules and not self._lost:
+            self._call("cuModuleUnload", self._modules.pop())
+        self._driver("cuDevicePrimaryCtxRelease", self.device)

@@ -108,6 +108,11 @@ class Decoder(ABC):
             self.cache.written = max(written, self.length)
         return made
 
+    @property
+    def chooses(self) -> bool:
+        """Whether a greedy token is better had from `steps` than from the logits of `step`."""
+        return False
+
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Appends a prompt, in chunks through the widest program that fits; the logits [vocab]
         of its last position. The same bits as `step` token by token."""

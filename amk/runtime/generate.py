@@ -85,10 +85,11 @@ def decode(
     """
     if tokens_per_launch > 1 and choose is not greedy:
         raise ValueError("several tokens a launch are greedy ones: leave sampling out")
+    feeds = tokens_per_launch > 1 or (choose is greedy and decoder.chooses)
     made = [choose(decoder.prefill(prompt))]
     on_token(made[0])
     while made[-1] not in stop and len(made) < max_tokens:
-        if tokens_per_launch > 1:
+        if feeds:
             count = min(tokens_per_launch, max_tokens - len(made))
             new = decoder.steps(made[-1], count, sorted(stop))
         else:

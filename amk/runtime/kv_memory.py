@@ -124,18 +124,26 @@ class HostMemory:
 class MemoryDevice(Protocol):
     """What caches need of a device; addresses are plain numbers."""
 
-    def allocate(self, nbytes: int) -> int: ...
+    def allocate(self, nbytes: int) -> int:
+        """Zeroed memory, aligned to 256 bytes."""
+        ...
 
     def free(self, address: int) -> None: ...
 
     def write(self, address: int, array: np.ndarray) -> None: ...
 
-    def read(self, address: int, array: np.ndarray) -> None: ...
+    def read(self, address: int, array: np.ndarray) -> None:
+        """Fills `array`, after everything before."""
+        ...
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """From one place on the device to another, which do not overlap."""
+        ...
 
 
 class DeviceMemory:
-    """Addresses on a device. Rows pass through the host, which happens when a cache grows, is
-    saved or is loaded, and never in a launch."""
+    """Addresses on a device. A cache that grows, or that a fork leaves behind, is copied there;
+    rows pass through the host when a cache is saved or loaded."""
 
     def __init__(self, device: MemoryDevice):
         self.device = device
@@ -152,10 +160,12 @@ class DeviceMemory:
     def copy(
         self, spec: CacheSpec, old: Any, capacity: int, array: Any, rows: int, live: int
     ) -> None:
-        first = spec.index(slice(0, live))
-        fresh = np.zeros(spec.at(rows), carrier(spec.dtype))
-        fresh[first] = self._fetch(spec, old, capacity)[first]
-        self.device.write(array, fresh)
+        row = spec.nbytes(1) // prod(spec.shape[: spec.axis])
+        if rows == capacity == live:
+            self.device.copy(array, old, spec.nbytes(live))
+            return
+        for i in range(prod(spec.shape[: spec.axis]) if live else 0):
+            self.device.copy(array + i * rows * row, old + i * capacity * row, live * row)
 
     def get(self, spec: CacheSpec, array: Any, capacity: int, slots: np.ndarray) -> np.ndarray:
         return np.take(self._fetch(spec, array, capacity), slots, axis=spec.axis)

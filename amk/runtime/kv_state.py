@@ -54,8 +54,9 @@ class KvState:
         self._sharers = Sharers()
         start = {"static": max_seq if rows is None else rows, "doubling": rows or 0}
         self._capacity = {s.name: start[s.policy] if s.slots is None else s.slots for s in specs}
-        self.arrays: dict[str, Any] = {s.name: memory.new(s, self.capacity(s.name)) for s in specs}
+        self.arrays = self._allocate(self._capacity)
         """What `memory` gave for each cache: an array, or an address on a device."""
+        self._unseen = False  # did an array move that `reserve` has not told of?
 
     def capacity(self, name: str) -> int:
         """Rows a cache has room for."""
@@ -76,38 +77,62 @@ class KvState:
 
     def reserve(self, length: int, new: int) -> bool:
         """Makes room for rows [length, length + new) and memory of its own for a state that shares
-        some; True when an array moved. The rows before `length` keep their bits."""
-        own = self._leave_sharers() if new else True
-        moved = grew = False
-        for spec in self.specs.values():
-            now = self.capacity(spec.name)
-            rows = self._grown(spec, now, length + new)
-            if own and rows == now:
-                continue
-            self._move(spec, rows, length, own)
-            moved = True
-            grew = grew or rows > now
+        some; True when an array moved. The rows before `length` keep their bits.
+
+        Memory that is not to be had raises what allocating it raises. The caches that moved before
+        it are told of by the next call that succeeds, and the others catch up with them then."""
+        rows = {s.name: self._grown(s, length + new) for s in self.specs.values()}
+        grew = any(n > self.capacity(name) for name, n in rows.items())
+        if new and self._sharers.count > 1:
+            self._leave_sharers(rows, length)
+        else:
+            for name in [name for name, n in rows.items() if n > self.capacity(name)]:
+                self._move(name, rows[name], length)
         self.reallocations += grew
         self.written = max(self.written, length + new)
+        moved, self._unseen = self._unseen, False
         return moved
 
-    def _grown(self, spec: CacheSpec, capacity: int, needed: int) -> int:
+    def _grown(self, spec: CacheSpec, needed: int) -> int:
+        """The rows a cache is to have; AmkError when it may not have so many."""
+        capacity = self.capacity(spec.name)
+        if spec.policy == "doubling":
+            needed = max(needed, self._widest())
         if spec.slots is not None or needed <= capacity:
             return capacity
         if spec.policy == "static" or needed > self.max_seq:
             raise AmkError(f"cache {spec.name!r}: {needed} rows exceed its capacity {capacity}")
         return min(max(2 * capacity, needed), self.max_seq)
 
-    def _move(self, spec: CacheSpec, rows: int, length: int, own: bool) -> None:
-        old, now = self.arrays[spec.name], self.capacity(spec.name)
+    def _widest(self) -> int:
+        """The most rows a growing cache has: as many as all have, unless a growth broke off."""
+        return max(self.capacity(s.name) for s in self.specs.values() if s.policy == "doubling")
+
+    def _move(self, name: str, rows: int, length: int) -> None:
+        """One cache at a time, so that no more than one exists twice."""
+        array = self.memory.new(self.specs[name], rows)
+        self._copy(name, array, rows, length)
+        self.memory.drop(self.arrays[name])
+        self.arrays[name], self._capacity[name] = array, rows
+        self._unseen = True
+
+    def _copy(self, name: str, array: Any, rows: int, length: int) -> None:
+        spec = self.specs[name]
         live = length if spec.slots is None else spec.slots
-        array = self.memory.new(spec, rows)
-        self.memory.copy(spec, old, now, array, rows, live)
-        if own:
-            self.memory.drop(old)
+        self.memory.copy(spec, self.arrays[name], self.capacity(name), array, rows, live)
         self.bytes_copied += spec.nbytes(live)
-        self.arrays[spec.name] = array
-        self._capacity[spec.name] = rows
+
+    def _allocate(self, rows: Mapping[str, int]) -> dict[str, Any]:
+        """Arrays for all caches, or what allocating one of them raises and none."""
+        arrays: dict[str, Any] = {}
+        try:
+            for name, spec in self.specs.items():
+                arrays[name] = self.memory.new(spec, rows[name])
+        except BaseException:
+            for array in arrays.values():
+                self.memory.drop(array)
+            raise
+        return arrays
 
     # ---- sharing ----
 
@@ -120,12 +145,13 @@ class KvState:
         self._sharers.count += 1
         return child
 
-    def _leave_sharers(self) -> bool:
-        """Is the memory this state's alone? If not, it is about to be."""
-        if self._sharers.count == 1:
-            return True
+    def _leave_sharers(self, rows: Mapping[str, int], length: int) -> None:
+        """Moves into memory of this state's own, or fails and leaves all as it is."""
+        arrays = self._allocate(rows)
+        for name, array in arrays.items():
+            self._copy(name, array, rows[name], length)
         self.release()
-        return False
+        self.arrays, self._capacity, self._unseen = arrays, dict(rows), True
 
     def release(self) -> None:
         """Gives this state's share of the memory up; the last to do so lets it go."""
@@ -191,15 +217,16 @@ class KvState:
     def seat(self, rows: Mapping[str, np.ndarray], length: int) -> None:
         """Takes over rows that `check_rows` accepted. A growing cache has exactly their capacity
         then, so the next append moves it."""
-        arrays: dict[str, Any] = {}
-        capacities: dict[str, int] = {}
+        counts = {name: rows[name].shape[spec.axis] for name, spec in self.specs.items()}
+        capacities = {
+            name: counts[name] if spec.policy == "doubling" else self.capacity(name)
+            for name, spec in self.specs.items()
+        }
+        arrays = self._allocate(capacities)
         for name, spec in self.specs.items():
-            count = rows[name].shape[spec.axis]
-            capacity = count if spec.policy == "doubling" else self.capacity(name)
-            slots = np.arange(length - count, length) % max(spec.slots or capacity, 1)
-            arrays[name] = self.memory.new(spec, capacity)
-            self.memory.put(spec, arrays[name], capacity, slots, rows[name])
-            capacities[name] = capacity
+            around = max(spec.slots or capacities[name], 1)
+            slots = np.arange(length - counts[name], length) % around
+            self.memory.put(spec, arrays[name], capacities[name], slots, rows[name])
         self.release()
         self.arrays, self._capacity = arrays, capacities
         self.written = length

@@ -14,8 +14,8 @@ import numpy as np
 
 from amk.errors import AmkError, ToolchainError
 from amk.runtime.cache import Cache, stable_hash
+from amk.runtime.kernel_device import Arguments
 from amk.runtime.kernel_program import KernelProgram, Plan
-from amk.runtime.kernel_session import Arguments
 from amk.runtime.packed import huge_array
 from amk.runtime.toolchain import _first_error, _run, cpu_identity, find_compiler
 
@@ -118,6 +118,9 @@ class SimtDevice:
 
     def read(self, address: int, array: np.ndarray) -> None:
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(to, source, nbytes)
 
     def launch(self, number: int, plan: Plan, arguments: Arguments) -> None:
         weather = self.weather
