@@ -64,6 +64,13 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
     "qwen3": family(hf.qwen3.Qwen3Config, head_dim=16),
     "mistral": family(hf.mistral.MistralConfig, sliding_window=5, head_dim=8),
+    "ministral3": family(
+        hf.ministral3.Ministral3Config,
+        sliding_window=None,
+        head_dim=8,
+        rope_parameters={**YARN_ROPE, "original_max_position_embeddings": 7}
+        | {"llama_4_scaling_beta": 0.5},
+    ),
     "gemma": family(hf.gemma.GemmaConfig, head_dim=16, num_key_value_heads=1),
     "gemma2": family(
         hf.gemma2.Gemma2Config, head_dim=16, sliding_window=5, query_pre_attn_scalar=24
@@ -113,6 +120,11 @@ def build(name: str, dtype: str = "f32", seed: int = 0) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_config(
         config, dtype=TORCH[dtype], attn_implementation="eager"
     ).eval()
+    return scatter(model)
+
+
+def scatter(model: PreTrainedModel) -> PreTrainedModel:
+    """`model` with every parameter drawn anew: weights about 0, norm weights and biases about 1."""
     with torch.no_grad():
         for parameter in model.parameters():
             offset = 1.0 if parameter.dim() == 1 else 0.0

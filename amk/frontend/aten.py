@@ -260,6 +260,7 @@ def layer_norm(call: Call) -> SSAValue:
 ROWS: dict[Any, Row] = {
     aten.neg.default: unary(lm.NegOp),
     aten.abs.default: unary(lm.AbsOp),
+    aten.floor.default: unary(lm.FloorOp),
     aten.exp.default: unary(lm.ExpOp),
     aten.log.default: unary(lm.LogOp),
     aten.sqrt.default: unary(lm.SqrtOp),

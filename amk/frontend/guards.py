@@ -29,12 +29,20 @@ def check_config(config: Any) -> None:
 
 def sizes(config: Any) -> str | None:
     """Counts outside the bounds of any real model, which would only exhaust memory."""
-    text = config.get_text_config()
+    text = text_config(config)
     for key, largest in SIZES.items():
         value = getattr(text, key, None)
         if value is not None and not (isinstance(value, int) and 0 < value <= largest):
             return f"{key} is {value!r}; it must be an integer from 1 to {largest}"
     return None
+
+
+def text_config(config: Any) -> Any:
+    """The part of a config that reads text; None where several do."""
+    try:
+        return config.get_text_config()
+    except ValueError:
+        return None
 
 
 def quantised(config: Any) -> str | None:
@@ -50,7 +58,7 @@ def encoder_decoder(config: Any) -> str | None:
 
 
 def several_parts(config: Any) -> str | None:
-    if config.get_text_config() is config:
+    if text_config(config) is config:
         return None
     return "a model of several modalities; import its text config (config.get_text_config())"
 

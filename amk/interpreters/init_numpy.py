@@ -289,6 +289,7 @@ MEANING: dict[type[Operation], Callable[..., Any]] = {
     lm.PositionsOp: _positions,
     lm.NegOp: arithmetic(np.negative),
     lm.AbsOp: arithmetic(np.abs),
+    lm.FloorOp: arithmetic(np.floor),
     lm.ExpOp: plain(np.exp),
     lm.LogOp: plain(np.log),
     lm.SqrtOp: arithmetic(np.sqrt),

@@ -214,6 +214,7 @@ MEANING: dict[type[Operation], Any] = {
     lm.PositionsOp: positions,
     lm.NegOp: unary(torch.neg),
     lm.AbsOp: unary(torch.abs),
+    lm.FloorOp: unary(torch.floor),
     lm.ExpOp: unary(torch.exp),
     lm.LogOp: unary(torch.log),
     lm.SqrtOp: unary(torch.sqrt),

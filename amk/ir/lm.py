@@ -198,6 +198,11 @@ class AbsOp(UnaryOp):
 
 
 @irdl_op_definition
+class FloorOp(UnaryOp):
+    name = "lm.floor"
+
+
+@irdl_op_definition
 class ExpOp(UnaryOp):
     name = "lm.exp"
 
@@ -1101,8 +1106,8 @@ class StageOp(LmOp):
 
 LEAVES = (WeightOp, ConstantOp, PositionsOp)
 UNARY = (
-    NegOp, AbsOp, ExpOp, LogOp, SqrtOp, RsqrtOp, CosOp, SinOp, TanhOp, SigmoidOp, SiluOp, ReluOp,
-    ErfOp, GeluOp, GeluTanhOp,
+    NegOp, AbsOp, FloorOp, ExpOp, LogOp, SqrtOp, RsqrtOp, CosOp, SinOp, TanhOp, SigmoidOp, SiluOp,
+    ReluOp, ErfOp, GeluOp, GeluTanhOp,
 )  # fmt: skip
 BINARY = (AddOp, SubOp, MulOp, DivOp, PowOp, MaximumOp, MinimumOp)
 SCALAR = (AddScalarOp, SubScalarOp, RsubScalarOp, MulScalarOp, DivScalarOp, PowScalarOp)
