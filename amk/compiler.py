@@ -88,9 +88,7 @@ def compile(
     source = as_source(model, dtype)
     options = options_for(source, target, max_seq, dtype, speculate, kv_dtype)
     if find_target(target).gpu is not None:
-        if kv_dtype is not None:
-            raise AmkError("kv_dtype: kernels store the cache in the dtype of the weights")
-        return compile_kernels(source, target, max_seq, dtype, on_pass)
+        return compile_kernels(source, target, max_seq, dtype, on_pass, kv_dtype=kv_dtype)
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
         options.dtype, list(options.tokens), options.kv_dtype, find_compiler().version,
@@ -110,12 +108,13 @@ def compile_kernels(
     workers: int | None = None,
     machine_code: bool = True,
     tile_bytes: int | None = None,
+    kv_dtype: str | None = None,
 ) -> KernelProgram:
     """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
 
-    `model`, `max_seq` and `dtype` as in `compile`; `workers` is the grid, by default the GPU's
-    SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is made,
-    for the host to run. Raises KeyError for an unknown target, ToolchainError without NVRTC,
+    `model`, `max_seq`, `dtype` and `kv_dtype` as in `compile`; `workers` is the grid, by default
+    the GPU's SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is
+    made, for the host to run. Raises KeyError for an unknown target, ToolchainError without NVRTC,
     AmkError for a model that does not fit the GPU.
     """
     from amk.codegen.cuda.build import build_kernels
@@ -123,11 +122,11 @@ def compile_kernels(
     source, chosen = as_source(model, dtype), find_target(target)
     if chosen.gpu is None:
         raise AmkError(f"target {chosen.name!r} is no GPU")
-    options = options_for(source, "cpu", max_seq, dtype)
+    options = options_for(source, "cpu", max_seq, dtype, kv_dtype=kv_dtype)
     options = replace(options, target=chosen.name if chosen.name in TARGETS else "cpu")
     key = stable_hash(
         "kernels", compiler_key(), source.fingerprint(), repr(chosen), options.max_seq,
-        options.dtype, list(options.tokens), workers, machine_code, tile_bytes,
+        options.dtype, list(options.tokens), options.kv_dtype, workers, machine_code, tile_bytes,
         [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("kernels").put(

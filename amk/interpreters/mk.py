@@ -274,9 +274,10 @@ def attention(s: Scope, op: mk.AttentionOp) -> None:
         values = values * s.memory(op.value_scales)[0, head]
     past, chunk = s.env["P"], op.chunk.value.data
     if ring := mk.buffer_of(op.keys).ring_rows:
-        # The chunk lies in one piece of the ring: count rows from where that turn began.
-        turn = index * chunk // ring * ring
-        past, index = past - turn, index - turn // chunk
+        # The chunk's rows in order of position; those out of sight are some other rows.
+        slots = np.arange(index * chunk, (index + 1) * chunk) % ring
+        keys, values = keys[slots], values[slots]
+        past, index = past - index * chunk, 0
     found = numerics.attention_partial(
         s.values[op.query],
         keys,

@@ -68,7 +68,7 @@ PIPELINES: dict[str, str] = {
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
-        "amk-lm,kv-policy{windowed=keep},greedy-head,fuse,place-kv-append,"
+        "amk-lm,kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,"
         "lower-lm-to-mk{tile-bytes=32768},legal-mk,"
         "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),

@@ -4,8 +4,9 @@
 becomes, under `windowed = "ring"`, a ring: its memory is bounded by the window and not by the
 text. A ring of R rows keeps the row of position j in slot j mod R, so rows must outlast the window
 of every query of a launch: R ≥ window − 1 + `tokens`, the widest launch of any program that shares
-the cache. R is a multiple of the chunk attention is split by: a chunk lies in one piece, and sums
-run as they would in a cache that holds all rows. Rows are the same bits under every policy.
+the cache. R is the next multiple of 16, so that each head begins on a line of memory. Chunks of
+attention are counted by position, and sums run as they would in a cache that holds all rows: bits
+are the same under every policy.
 
 Before:
 
@@ -19,7 +20,7 @@ Before:
       func.return %o, %n : tensor<1x1x4x8xf32>, !cache
     }
 
-After, with `kv-policy{max-seq=1024 chunk=16 tokens=8}`:
+After, with `kv-policy{max-seq=1024 tokens=8}`:
 
     !cache = !kv.cache<1x2x?x8xf32, axis = 2, policy = "ring", rows = 32, window = 24, sinks = 0>
     func.func @step(
@@ -50,6 +51,8 @@ from amk.passes.max_seq import resolve_max_seq
 GROWING = ("static", "doubling")
 WINDOWED = ("ring", "keep")
 WIDEST = 16
+ROWS_OF_A_LINE = 16
+"""So many rows are whole cache lines, whatever a row's bytes (4 at least)."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,6 @@ class KvPolicy(ModulePass):
     """Of caches that windowed attention alone reads: `ring`, or `keep` for `policy`."""
     tokens: int = WIDEST
     """New tokens of the widest launch of a program that shares the caches."""
-    chunk: int = 256
-    """Rows of a chunk where attention is not split yet."""
     max_seq: int | None = None
     """Positions the program is compiled for; by default the module's `amk.max_seq`."""
     statistics: dict[str, int] = field(default_factory=dict, init=False, compare=False)
@@ -107,11 +108,8 @@ class KvPolicy(ModulePass):
         tokens = max(a.dims()[2] for a in attentions)
         if tokens > self.tokens:
             raise AmkError(f"kv-policy: a launch of {tokens} tokens, but tokens = {self.tokens}")
-        chunks = {a.chunk.value.data for a in attentions if isinstance(a, lm.AttentionSplitOp)}
-        if len(chunks) > 1:
-            return 0, 0
-        chunk = next(iter(chunks), self.chunk)
-        return -(-(max(windows) - 1 + self.tokens) // chunk) * chunk, max(windows)
+        needed = max(windows) - 1 + self.tokens
+        return -(-needed // ROWS_OF_A_LINE) * ROWS_OF_A_LINE, max(windows)
 
 
 def versions_of(cache: SSAValue) -> list[SSAValue]:

@@ -98,7 +98,7 @@ def certified(folder: Path) -> list[str]:
     return [MANIFEST, *sorted(p.name for p in folder.iterdir() if p.suffix in kinds)]
 
 
-ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8}
+ITEM_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i8": 1}
 
 
 def bytes_of(slot: Slot, rows: int) -> int:

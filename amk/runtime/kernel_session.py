@@ -120,7 +120,9 @@ class KernelSession(Decoder):
         for i, slot in enumerate(self.program.layout.slots):
             if slot.kind == "cache":
                 self._slots[i] = self.cache.arrays[slot.source]
-        capacities = {self.cache.capacity(name) for name in self.cache.specs} or {0}
+        # The rows of a ring are a constant of the kernel.
+        growing = [name for name, spec in self.cache.specs.items() if spec.slots is None]
+        capacities = {self.cache.capacity(name) for name in growing} or {0}
         if len(capacities) > 1:
             raise AmkError(f"kernels take one capacity, and the caches have {capacities}")
         for plan, arguments in zip(self.program.plans, self._arguments, strict=True):

@@ -30,7 +30,7 @@ def lowered(name: str, tokens: int) -> str:
     module = import_model(families.FAMILIES[name](), tokens, "f32")
     run_pipeline(
         module,
-        f"amk-lm{{max-seq={MAX_SEQ} chunk={CHUNK}}},kv-policy{{chunk={CHUNK}}},greedy-head,fuse,"
+        f"amk-lm{{max-seq={MAX_SEQ} chunk={CHUNK}}},kv-policy,greedy-head,fuse,"
         "place-kv-append,lower-lm-to-mk{tile-bytes=512},legal-mk,plan-buffers",
     )
     for op in list(module.ops):

@@ -26,9 +26,8 @@ from tests.runtime.kv_probe import (
 )
 
 pytestmark = pytest.mark.usefixtures("cache_root")
-RINGS = ("native", "reference")
-SLOTS = 256
-"""Rows of the probe's ring: window − 1 + 16 new ones, up to whole chunks of 256."""
+SLOTS = 32
+"""Rows of the probe's ring: window − 1 + 16 new ones = 19, in multiples of 16."""
 
 
 @pytest.fixture(params=BACKEND_NAMES)
@@ -62,7 +61,6 @@ def test_rows_of_a_chunk_equal_steps(backend: str) -> None:
             assert np.array_equal(decoder.step(token), row)
 
 
-@pytest.mark.parametrize("backend", RINGS)
 def test_memory_stays_at_the_window(backend: str) -> None:
     """Past the ring's end, in chunks that wrap and token by token: the same memory, right rows."""
     ids, plain = tokens(300), Plain(probe(WINDOWED))
@@ -91,24 +89,22 @@ def poison_dead(decoder) -> None:
         cache.memory.put(spec, cache.arrays[name], SLOTS, np.arange(SLOTS), rows)
 
 
-@pytest.mark.parametrize("backend", RINGS)
 def test_truncate_knows_what_a_ring_lost(backend: str) -> None:
     ids, plain = tokens(290), Plain(probe(WINDOWED))
     with fresh(backend, WINDOWED) as decoder:
         decoder.prefill(ids)
         decoder.truncate(280)
         assert close(decoder.step(5), plain.last([*ids[:280], 5]))
-        # Rows before 290 − 256 are gone; position 36 would read 33.
-        with pytest.raises(ValueError, match="holds none before 34"):
-            decoder.truncate(36)
+        # Rows before 290 − 32 are gone; position 260 would read 257.
+        with pytest.raises(ValueError, match="holds none before 258"):
+            decoder.truncate(260)
         assert decoder.length == 281
-        decoder.truncate(37)
-        assert close(decoder.step(5), plain.last([*ids[:37], 5]))
+        decoder.truncate(261)
+        assert close(decoder.step(5), plain.last([*ids[:261], 5]))
         decoder.truncate(0)
         assert close(decoder.step(5), plain.last([5]))
 
 
-@pytest.mark.parametrize("backend", RINGS)
 def test_state_of_a_ring(backend: str, tmp_path: Path) -> None:
     ids = tokens(290)
     with fresh(backend, WINDOWED) as decoder:
@@ -117,12 +113,14 @@ def test_state_of_a_ring(backend: str, tmp_path: Path) -> None:
         expected = [decoder.step(t) for t in (1, 2, 3)]
     found = state_file.read_state(tmp_path / "s.kv")
     assert found.rows["k0"].shape[2] == SLOTS
-    for other in RINGS:
+    for other in BACKEND_NAMES:
         with fresh(other, WINDOWED) as decoder:
             decoder.load(tmp_path / "s.kv")
             assert decoder.length == 290
+            exact = other == backend or "simt" not in (other, backend)
             for token, logits in zip((1, 2, 3), expected, strict=True):
-                assert np.array_equal(decoder.step(token), logits)
+                got = decoder.step(token)
+                assert np.array_equal(got, logits) if exact else close(got, logits)
     few = {name: rows[:, :, -2:] for name, rows in found.rows.items()}
     state_file.write_state(
         tmp_path / "few.kv", State(found.tokens, few, found.facts), dict.fromkeys(few, "f32")

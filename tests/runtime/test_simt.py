@@ -36,9 +36,11 @@ QUICK = ("llama-tied", "gemma2", "gpt2", "qwen3")
 pytestmark = pytest.mark.usefixtures("cache_root")
 
 
-def interpreter(source: Source, dtype: str, max_seq: int, workers: int) -> Machine:
+def interpreter(
+    source: Source, dtype: str, max_seq: int, workers: int, kv_dtype: str | None = None
+) -> Machine:
     """The mk interpreter over the very program the kernels come from."""
-    options = compiler.Options(max_seq=max_seq, dtype=dtype)
+    options = compiler.Options(max_seq=max_seq, dtype=dtype, kv_dtype=kv_dtype)
     module = lower_for_gpu(source, options, 1, workers)
     (program,) = compiler.programs_of(module)
     stored = {
@@ -56,19 +58,25 @@ def interpreter(source: Source, dtype: str, max_seq: int, workers: int) -> Machi
             )  # fmt: skip
             weights[key] = as_float32(value, element)
         elif buffer.kind.data == "cache":
-            shape = [max_seq if d == -1 else d for d in buffer.type.get_shape()]
+            shape = [max_seq if d == -1 else d for d in buffer.memory_shape]
             caches[key] = np.full(shape, np.nan, np.float32)
     assert isinstance(program, mk.ProgramOp)
     return Machine(program, weights, caches)
 
 
-def check_bits(source: Source, dtype: str, tokens: list[int], workers: int = 3) -> None:
+def check_bits(
+    source: Source,
+    dtype: str,
+    tokens: list[int],
+    workers: int = 3,
+    max_seq: int = 64,
+    kv_dtype: str | None = None,
+) -> None:
     """Decode steps equal the interpreter's; the prompt in a chunk comes close to them."""
-    max_seq = 64
     program = compiler.compile_kernels(
-        source, "h100", max_seq, dtype, workers=workers, machine_code=False
+        source, "h100", max_seq, dtype, workers=workers, machine_code=False, kv_dtype=kv_dtype
     )
-    machine = interpreter(source, dtype, max_seq, workers)
+    machine = interpreter(source, dtype, max_seq, workers, kv_dtype)
     with KernelSession(program, source, SimtDevice(program, Weather("random", 1)), 60) as session:
         steps = []
         for i, token in enumerate(tokens):

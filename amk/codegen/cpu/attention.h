@@ -7,7 +7,8 @@
  *   m = max_j score_j
  *   e_j = exp(score_j - m);  l = sum_j e_j  lane (j - c C) % 16, adjacent tree
  *   o_d = fma(e_j, v_jd, o_d)               in increasing j from +0
- * and (m, l, o) = (-inf, 0, 0) when it sees none. Nothing depends on the number of rows. */
+ * and (m, l, o) = (-inf, 0, 0) when it sees none. Nothing depends on the number of rows, nor on where
+ * they lie: in a ring of R rows key j is row j mod R of memory. */
 #ifndef AMK_ATTENTION_H
 #define AMK_ATTENTION_H
 
@@ -22,11 +23,14 @@
  * for keys and values ahead. With fewer heads asking costs more than it gives. */
 #define AMK_PREFETCH_HEADS 4
 
+/* Where key j lies; 0 stands for a cache that is no ring. */
+AMK_INLINE long amk_slot(long j, long ring) { return ring > 0 ? j % ring : j; }
+
 /* Scores of keys [first, first + 16) against G heads, each head's in one vector: lane t is key
  * first + t. Keys outside [lo, hi) are not read and score minus infinity. */
 AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void *k, long ldk,
                                      int dtype, long first, long lo, long hi, long G, long D,
-                                     float scale, float softcap) {
+                                     float scale, float softcap, long ring) {
   amk_v16 dots[G][16];
   long full = D / 16 * 16;
   long from = lo > first ? lo - first : 0, to = hi < first + 16 ? hi - first : 16;
@@ -34,7 +38,7 @@ AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void
     for (long t = 0; t < 16; t++)
       if (t < from || t >= to) dots[g][t] = (amk_v16){0};
   for (long t = from; t < to; t++) {
-    const void *key = amk_at(k, (first + t) * ldk, dtype);
+    const void *key = amk_at(k, amk_slot(first + t, ring) * ldk, dtype);
     if (G >= AMK_PREFETCH_HEADS) {
       AMK_UNROLL
       for (long d = 0; d < D; d += 64 / amk_dtype_size(dtype))
@@ -129,7 +133,7 @@ AMK_INLINE void amk_attention_value_block(float *o, const float *e, long lde, co
 AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, const void *k,
                                   long ldk, const void *v, long ldv, int dtype, long position,
                                   long G, long D, long chunk_index, long C, long window,
-                                  float scale, float softcap) {
+                                  float scale, float softcap, long ring) {
   long begin = chunk_index * C, lo = begin, hi = begin + C;
   if (window > 0 && position - window + 1 > lo) lo = position - window + 1;
   if (position + 1 < hi) hi = position + 1;
@@ -142,7 +146,8 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
   amk_v16 top[G], scores[G];
   for (long g = 0; g < G; g++) top[g] = amk_set16(-__builtin_inff());
   for (long j = start; j < end; j += 16) {
-    amk_attention_scores(scores, q, k, ldk, dtype, j, lo, hi, G, D, scale, softcap);
+    amk_attention_scores(scores, q, k, ldk, dtype, j, lo, hi, G, D, scale, softcap,
+                         ring);
     for (long g = 0; g < G; g++) {
       top[g] = amk_max16(top[g], scores[g]);
       amk_store16(&e[g][j - begin], scores[g]);
@@ -158,22 +163,26 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
     }
     l[g] = amk_hsum16(sum);
   }
-  for (long j = lo; j < hi; j += AMK_VALUE_KEYS)
-    amk_attention_value_block(o, &e[0][j - begin], C, amk_at(v, j * ldv, dtype), ldv, dtype,
-                              hi - j < AMK_VALUE_KEYS ? hi - j : AMK_VALUE_KEYS, G, D);
+  for (long j = lo, keys; j < hi; j += keys) {
+    long slot = amk_slot(j, ring);
+    keys = hi - j < AMK_VALUE_KEYS ? hi - j : AMK_VALUE_KEYS;
+    if (ring > 0 && keys > ring - slot) keys = ring - slot;
+    amk_attention_value_block(o, &e[0][j - begin], C, amk_at(v, slot * ldv, dtype), ldv, dtype,
+                              keys, G, D);
+  }
 }
 
 /* All rows of one kv head and one chunk. Row s of q, at position past + s, is q + s * ldq, its G
- * heads one after another; key and value j are at k + j * ldk and v + j * ldv, elements of dtype.
+ * heads one after another; row j of memory is at k + j * ldk and v + j * ldv, elements of dtype.
  * o is [S][G][D], m and l are [S][G]. C is a multiple of 16; window <= 0 means none. Only keys in
- * sight of some row are read. */
+ * sight of some row are read, which in a ring are no more than it has rows. */
 AMK_INLINE void amk_attention_partial(float *o, float *m, float *l, const float *q, long ldq,
                                       const void *k, long ldk, const void *v, long ldv, int dtype,
                                       long past, long S, long G, long D, long chunk_index, long C,
-                                      long window, float scale, float softcap) {
+                                      long window, float scale, float softcap, long ring) {
   for (long s = 0; s < S; s++)
     amk_attention_row(o + s * G * D, m + s * G, l + s * G, q + s * ldq, k, ldk, v, ldv, dtype,
-                      past + s, G, D, chunk_index, C, window, scale, softcap);
+                      past + s, G, D, chunk_index, C, window, scale, softcap, ring);
 }
 
 /* One head of one row from its n partial results, chunk c's at o + c * ldo, m[c * ldm], l[c * ldm]:

@@ -157,17 +157,13 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     o, m, l = (e.define(r) for r in (op.output, op.maximum, op.sum))  # noqa: E741
     k, v = e.operand(op.keys), e.operand(op.values)
     base = [f"amk_at(b({n}), {c_expr(head)} * cap({n}) * {depth}, {dtype})" for n in (k, v)]
-    past, chunk = "P", op.chunk.value.data
-    if ring := keys.ring_rows:
-        # The chunk lies in one piece of the ring: count rows from where that turn began.
-        turn = index * chunk // ring
-        past, index = f"P - {c_expr(turn * ring)}", index - turn * (ring // chunk)
+    chunk = op.chunk.value.data
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
     e.lines.append(
         f"amk_attention_partial({o}, {m}, {l}, {query}, {group * depth}, {base[0]}, {depth},"
-        f" {base[1]}, {depth}, {dtype}, {past}, {tokens}, {group}, {depth}, {c_expr(index)},"
-        f" {chunk}, {window}, {literal(op.scale.value.data)}, {literal(softcap)});"
+        f" {base[1]}, {depth}, {dtype}, P, {tokens}, {group}, {depth}, {c_expr(index)}, {chunk},"
+        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {keys.ring_rows});"
     )
 
 
@@ -208,7 +204,7 @@ def attention_i8(e: StageEmitter, op: mk.AttentionOp) -> None:
         "}",
         f"amk_attention_partial({o}, {m}, {l}, {query}, {group * depth}, {wide[0]}, {depth},"
         f" {wide[1]}, {depth}, AMK_F32, P - {begin}, {tokens}, {group}, {depth}, 0, {chunk},"
-        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)});",
+        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, 0);",
     ]
 
 

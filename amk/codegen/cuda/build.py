@@ -116,7 +116,8 @@ def lower_for_gpu(
     if on_pass is not None:
         on_pass("import", module, 0.0)
     tiles = "" if tile_bytes is None else f" tile-bytes={tile_bytes}"
-    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers}{tiles}}}"
+    storage = options.kv_dtype or "keep"
+    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers} storage={storage}{tiles}}}"
     run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 

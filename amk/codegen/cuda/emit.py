@@ -66,9 +66,6 @@ def emit_cuda(
     program that a pass has still to see, or that is not proved.
     """
     refuse_unready(program, "cuda")
-    for buffer in program.buffers():
-        if buffer.growth == "ring":
-            raise AmkError(f"cuda: {buffer.source.data!r} is a ring; use the kv policy static")
     tables = Tables(program, number, layout, machine)
     functions: dict[tuple[str, str], int] = {}
     names: dict[int, list[str]] = {}

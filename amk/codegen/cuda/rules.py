@@ -197,6 +197,8 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     dtype = dtype_of(keys.type.element_type)
     if shape_of(op.output)[2] != depth or values.type.element_type != keys.type.element_type:
         raise AmkError("cuda: attention wants keys and values of one depth and one dtype")
+    if values.ring_rows != keys.ring_rows:
+        raise AmkError("cuda: attention wants keys and values in rings of one length, or in none")
     if depth > MAX_DEPTH:
         raise AmkError(f"cuda: heads of {depth} elements; {MAX_DEPTH} at most")
     orders = [1 if o is None else o.lanes.data for o in (op.dot, op.total, op.mix)]
@@ -213,16 +215,21 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     scores, _ = e.allocate(together * chunk)
     parts, _ = e.allocate(8 * together * (depth + 2))
     head, index = (e.ranges.simplify(x) for x in op.at.data)
+    ring = keys.ring_rows
+    heads_rows = f"{e.ranges.factor(head)} * {ring or 'capacity'}"
     bases = [
-        f"amk_at<{dtype}>({e.operand(v)}, {e.ranges.factor(head)} * {depth} * capacity)"
-        for v in (op.keys, op.values)
+        f"amk_at<{dtype}>({e.operand(v)}, {heads_rows} * {depth})" for v in (op.keys, op.values)
+    ]
+    bases += [
+        "0" if v is None else f"(const float *){e.operand(v)} + {heads_rows}"
+        for v in (op.key_scales, op.value_scales)
     ]
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
     e.lines.append(
-        f"amk_attention<{dtype}, {depth}, {group}, {together}, {chunk}, {tokens}>(w, {o.name},"
-        f" {m.name}, {l.name}, {e.held[op.query].name}, {', '.join(bases)}, {e.ranges.text(index)},"
-        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {scores}, {parts});"
+        f"amk_attention<{dtype}, {depth}, {group}, {together}, {chunk}, {tokens}, {ring}>(w,"
+        f" {o.name}, {m.name}, {l.name}, {e.held[op.query].name}, {', '.join(bases)},"
+        f" {e.ranges.text(index)}, {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {scores}, {parts});"
     )
     e.fresh -= {op.output, op.maximum, op.sum}  # it ends in a barrier
 

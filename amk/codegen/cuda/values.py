@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, i8
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from amk.codegen.cpu.compute_rules import BINARY, UNARY
@@ -35,6 +35,8 @@ def dtype_of(element: Attribute) -> str:
     for kind, name in DTYPES:
         if isinstance(element, kind):
             return name
+    if element == i8:
+        return "AMK_I8"
     raise AmkError(f"cuda: no storage dtype {element}")
 
 
@@ -116,8 +118,13 @@ class Elements:
 
 
 def element_offset(e: StageEmitter, buffer: SSAValue, index: Index) -> str:
-    """C text of an element's place in a buffer; the open axis of a cache gives its capacity."""
-    shape = mk.buffer_of(buffer).type.get_shape()
+    """C text of an element's place in a buffer; the open axis of a cache gives its capacity, that
+    of a ring takes rows by position."""
+    op = mk.buffer_of(buffer)
+    shape, rows = op.memory_shape, op.type.get_shape()
+    if op.ring_rows:
+        at = rows.index(-1)
+        index = (*index[:at], e.ranges.mod(index[at], op.ring_rows), *index[at + 1 :])
     if -1 not in shape:
         return e.ranges.text(e.ranges.flatten(index, shape))
     open_axis = shape.index(-1)

@@ -1,5 +1,5 @@
-// RUN: amk-opt %s -p 'kv-policy{max-seq=1024 chunk=16 tokens=16}' | filecheck %s
-// RUN: amk-opt %s -p 'kv-policy{max-seq=32 chunk=16 tokens=16}' | filecheck %s --check-prefix=SHORT
+// RUN: amk-opt %s -p 'kv-policy{max-seq=1024 tokens=16}' | filecheck %s
+// RUN: amk-opt %s -p 'kv-policy{max-seq=32 tokens=16}' | filecheck %s --check-prefix=SHORT
 // RUN: amk-opt %s -p 'kv-policy{max-seq=1024 policy=static windowed=keep}' | filecheck %s --check-prefix=KEEP
 
 // Two layers: one sees all rows, one the last 24.

@@ -7,7 +7,10 @@
  *   score = tanh(score / softcap) * softcap                            when softcap > 0
  *   m = max score, e_j = exp(score_j - m)
  *   l, o = sums of e_j and of e_j v_j in increasing j of each lane, by fma, then over the lanes
- * all pairwise, neighbours first. A row at position p sees keys [max(0, p - window + 1), p]. */
+ * all pairwise, neighbours first. A row at position p sees keys [max(0, p - window + 1), p].
+ *
+ * In a ring of R rows key j is row j mod R of memory. An element of an AMK_I8 cache stands for its
+ * value times the scale of its row. */
 #ifndef AMK_ATTENTION_H
 #define AMK_ATTENTION_H
 
@@ -26,8 +29,14 @@ AMK_INLINE void amk_take8(float *out, const void *row, int d) {
   if (D % 8 == 0) {
     if (d < D) {
       const amk_u4 *at = (const amk_u4 *)amk_at<T>(row, d);
-      amk_unpack<T>(out, at[0]);
-      if (T == AMK_F32) amk_unpack<T>(out + 4, at[1]);
+      if (T != AMK_I8) {
+        amk_unpack<T>(out, at[0]);
+        if (T == AMK_F32) amk_unpack<T>(out + 4, at[1]);
+        return;
+      }
+      const uint64_t eight = *(const uint64_t *)at;
+      AMK_UNROLL
+      for (int i = 0; i < 8; i++) out[i] = (float)(signed char)(uint8_t)(eight >> (8 * i));
       return;
     }
   }
@@ -35,11 +44,30 @@ AMK_INLINE void amk_take8(float *out, const void *row, int d) {
   for (int i = 0; i < 8; i++) out[i] = d + i < D ? amk_get<T>(row, d + i) : 0.0f;
 }
 
-struct amk_keys { const uint8_t *k, *v; long begin, low, high; }; /* a head's rows; the chunk; seen */
+/* Eight elements of row `slot` of a head's keys or values. */
+template <int T, int D>
+AMK_INLINE void amk_take_row(float *out, const uint8_t *rows, const float *scales, long slot, int d) {
+  amk_take8<T, D>(out, amk_at<T>(rows, slot * D), d);
+  if (T != AMK_I8) return;
+  const float scale = scales[slot];
+  AMK_UNROLL
+  for (int i = 0; i < 8; i++) out[i] = out[i] * scale;
+}
+
+/* A head's rows and, under AMK_I8, their scales; the chunk's first row, and those that are seen. */
+struct amk_keys {
+  const uint8_t *k, *v;
+  const float *k_scales, *v_scales;
+  long begin, low, high;
+};
+
+/* Where key j lies; RING is 0 where no row is ever overwritten. */
+template <int RING>
+AMK_INLINE long amk_slot(long j) { return RING ? j % (RING ? RING : 1) : j; }
 
 /* GB heads of one row. q, o [GB][D], m, l [GB]; scores [GB][CHUNK] and parts [AMK_WARPS][GB][D + 2]
  * are areas of shared memory. */
-template <int T, int D, int GB, int CHUNK>
+template <int T, int D, int GB, int CHUNK, int RING>
 AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const float *q,
                            const amk_keys &keys, float scale, float softcap, float *scores,
                            float *parts) {
@@ -57,7 +85,7 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
       const long j = keys.begin + i + key_lane;
       const bool seen = j >= keys.low && j < keys.high;
       float ks[8];
-      if (seen) amk_take8<T, D>(ks, amk_at<T>(keys.k, j * D), d);
+      if (seen) amk_take_row<T, D>(ks, keys.k, keys.k_scales, amk_slot<RING>(j), d);
       AMK_UNROLL
       for (int g = 0; g < GB; g++) {
         float sum[8];
@@ -102,7 +130,7 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
     const long j = keys.begin + i + key_lane;
     if (j < keys.low || j >= keys.high) continue;
     float vs[8];
-    amk_take8<T, D>(vs, amk_at<T>(keys.v, j * D), d);
+    amk_take_row<T, D>(vs, keys.v, keys.v_scales, amk_slot<RING>(j), d);
     AMK_UNROLL
     for (int g = 0; g < GB; g++) {
       const float e = amk_exp(scores[g * CHUNK + i + key_lane] - top[g]);
@@ -141,18 +169,19 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
 }
 
 /* All rows: q and o are [S][G][D], m and l [S][G]. */
-template <int T, int D, int G, int GB, int CHUNK, int S>
+template <int T, int D, int G, int GB, int CHUNK, int S, int RING>
 AMK_INLINE void amk_attention(amk_worker &w, float *o, float *m, float *l, const float *q,
-                              const uint8_t *k, const uint8_t *v, long index, long window,
-                              float scale, float softcap, float *scores, float *parts) {
+                              const uint8_t *k, const uint8_t *v, const float *k_scales,
+                              const float *v_scales, long index, long window, float scale,
+                              float softcap, float *scores, float *parts) {
   for (int s = 0; s < S; s++) {
     const long position = w.past + s, begin = index * CHUNK;
-    amk_keys keys = {k, v, begin, begin, amk_minl(begin + CHUNK, position + 1)};
+    amk_keys keys = {k, v, k_scales, v_scales, begin, begin, amk_minl(begin + CHUNK, position + 1)};
     if (window > 0) keys.low = amk_maxl(begin, position - window + 1);
     for (int g = 0; g < G; g += GB) {
       const int at = s * G + g;
-      amk_attend<T, D, GB, CHUNK>(w, o + at * D, m + at, l + at, q + at * D, keys, scale, softcap,
-                                  scores, parts);
+      amk_attend<T, D, GB, CHUNK, RING>(w, o + at * D, m + at, l + at, q + at * D, keys, scale,
+                                        softcap, scores, parts);
     }
   }
 }

@@ -4,7 +4,7 @@
 
 #include "amk_worker.h"
 
-enum { AMK_F32 = 0, AMK_BF16 = 1, AMK_F16 = 2 };
+enum { AMK_F32 = 0, AMK_BF16 = 1, AMK_F16 = 2, AMK_I8 = 3 };
 
 /* ---- elementary functions: the formulas every target shares ---- */
 
@@ -49,9 +49,17 @@ AMK_INLINE uint16_t amk_f32_to_f16(float x) {
   return (uint16_t)(h | sign);
 }
 
+/* The nearest whole number, to even, within [-127, 127]: beyond 2^23 a float has no fraction. */
+AMK_INLINE signed char amk_f32_to_i8(float x) {
+  const float low = x > -127.0f ? x : -127.0f, clipped = low < 127.0f ? low : 127.0f;
+  const float shifted = clipped + 0x1.8p23f;
+  return (signed char)(shifted - 0x1.8p23f);
+}
+
 template <int T>
 AMK_INLINE float amk_get(const void *p, long i) {
   if (T == AMK_F32) return ((const float *)p)[i];
+  if (T == AMK_I8) return (float)((const signed char *)p)[i];
   uint16_t h = ((const uint16_t *)p)[i];
   return T == AMK_BF16 ? amk_bf16_to_f32(h) : amk_f16_to_f32(h);
 }
@@ -59,12 +67,14 @@ template <int T>
 AMK_INLINE void amk_put(void *p, long i, float x) {
   if (T == AMK_F32)
     ((float *)p)[i] = x;
+  else if (T == AMK_I8)
+    ((signed char *)p)[i] = amk_f32_to_i8(x);
   else
     ((uint16_t *)p)[i] = T == AMK_BF16 ? amk_f32_to_bf16(x) : amk_f32_to_f16(x);
 }
 template <int T>
 AMK_INLINE const uint8_t *amk_at(const void *p, long i) {
-  return (const uint8_t *)p + i * (T == AMK_F32 ? 4 : 2);
+  return (const uint8_t *)p + i * (T == AMK_F32 ? 4 : T == AMK_I8 ? 1 : 2);
 }
 
 /* Elements that 16 bytes hold, and their unpacking. */
