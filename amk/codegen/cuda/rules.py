@@ -226,10 +226,12 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     ]
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
+    scale = literal(op.scale.value.data)
+    outputs, query = f"{o.name}, {m.name}, {l.name}", e.held[op.query].name
     e.lines.append(
         f"amk_attention<{dtype}, {depth}, {group}, {together}, {chunk}, {tokens}, {ring}>(w,"
-        f" {o.name}, {m.name}, {l.name}, {e.held[op.query].name}, {', '.join(bases)},"
-        f" {e.ranges.text(index)}, {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {scores}, {parts});"
+        f" {outputs}, {query}, {', '.join(bases)}, {e.ranges.text(index)}, {window}, {scale},"
+        f" {literal(softcap)}, {scores}, {parts});"
     )
     e.fresh -= {op.output, op.maximum, op.sum}  # it ends in a barrier
 
