@@ -34,7 +34,9 @@ EXAMPLES = """\
 def register(subparsers: Any) -> None:
     parser = command(subparsers, "compile", run, "compile a model for a target", EXAMPLES)
     add_model(parser)
-    parser.add_argument("--target", default="cpu", metavar="T", help="see `amk targets`")
+    parser.add_argument(
+        "--target", default="cpu", metavar="T", help="see `amk targets`; cuda is this machine's GPU"
+    )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR",
         help="the IR of every level, the source and the binary; replaces what amk left there",
@@ -46,11 +48,11 @@ def register(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from amk import compiler
+    from amk.runtime.backends import resolve_target
     from amk.runtime.source import open_source
-    from amk.targets import find_target
 
     with usage():
-        find_target(options.target)
+        options.target = resolve_target(options.target).name
     if options.output is not None:
         check_replaceable(options.output)
     source = open_source(options.model)

@@ -51,7 +51,12 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--max-tokens", type=positive, default=DEFAULT_TOKENS, metavar="N")
     parser.add_argument("--max-seq", type=positive, metavar="N", help="positions of the cache")
-    parser.add_argument("--target", default="cpu", metavar="T", help="see `amk targets`")
+    parser.add_argument(
+        "--target",
+        default="cpu",
+        metavar="T",
+        help="see `amk targets`; cuda is this machine's GPU, and runs there",
+    )
     add_dtype(parser)
     parser.add_argument(
         "--weights",
@@ -93,14 +98,15 @@ def register(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from amk.runtime.backends import Settings, choose_backend, open_decoder
+    from amk.runtime.backends import Settings, choose_backend, open_decoder, resolve_target
     from amk.runtime.source import open_source
-    from amk.targets import find_target
 
     check_options(options)
+    on_gpu = options.target == "cuda" and options.backend == "auto"
+    backend = choose_backend("cuda" if on_gpu else options.backend)
     with usage():
-        target = find_target(options.target)
-    backend = choose_backend(options.backend)
+        target = resolve_target(options.target)
+    options.target = target.name
     if options.weights == "native":
         raise AmkError("--weights native is not available in this version: use --weights f32")
     source = open_source(options.model)

@@ -78,7 +78,11 @@ def open_cuda(source: Source, settings: Settings) -> Decoder:
     from amk.runtime.cuda_driver import CudaDevice, detect
     from amk.runtime.kernel_session import KernelSession
 
-    target = settings.target if settings.target.gpu is not None else detect()
+    target, found = settings.target, detect()
+    if target.gpu is None:
+        target = found
+    if target.gpu is None or found.gpu is None or target.gpu.arch != found.gpu.arch:
+        raise AmkError(f"target {target.name!r} is not this machine's GPU: use {found.name!r}")
     settings.report(f"compiling {source.name} for {target.name}")
     program = compile_kernels(source, target, settings.max_seq, settings.dtype)
     settings.report(f"loading the weights of {source.name}")
@@ -93,16 +97,27 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+def resolve_target(target: str | Target) -> Target:
+    """As `find_target`, and "cuda" means the row that this machine's GPU is.
+
+    KeyError for an unknown name; AmkError for "cuda" without a device, its driver's bindings, or a
+    row for it."""
+    if target != "cuda":
+        return find_target(target)
+    from amk.runtime.cuda_driver import detect
+
+    choose_device("cuda")
+    return detect()
+
+
 def choose_device(device: str) -> str:
-    """ "cpu" or "cuda"; RuntimeError when "cuda" is asked for and the driver offers none."""
+    """ "cpu" or "cuda"; AmkError, a RuntimeError, when "cuda" is asked for and the driver offers
+    none. "auto" is the CPU: see docs/decisions.md."""
     if device not in DEVICES:
         raise ValueError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     if device == "cuda" and cuda_device_count() == 0:
         raise AmkError("device 'cuda': the CUDA driver offers no device on this machine")
-    if device != "auto":
-        return device
-    ready = BACKENDS["cuda"].open is not None
-    return "cuda" if ready and cuda_device_count() > 0 else "cpu"
+    return "cpu" if device == "auto" else device
 
 
 def choose_backend(name: str, device: str = "auto") -> str:

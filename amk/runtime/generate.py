@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amk.runtime.backends import Settings, choose_backend, choose_device, open_decoder
+from amk.runtime.backends import (
+    Settings,
+    choose_backend,
+    choose_device,
+    open_decoder,
+    resolve_target,
+)
 from amk.runtime.decoder import Decoder
 from amk.runtime.result import GenerateResult, divergence
 from amk.runtime.sampling import Choose, greedy
 from amk.runtime.source import Source, as_source
-from amk.targets import Target, find_target
+from amk.targets import Target
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,10 +40,11 @@ def generate(
     """Makes `max_tokens` greedy tokens after `prompt_ids`; the fields of `GenerateResult`.
 
     `model` is what MODEL may be on the command line, a transformers model, or a plain nn.Module.
-    `gpu` names a target; on a CPU it is validated and otherwise unused. `device` is "auto", "cpu"
-    or "cuda". With `verify` the tokens are compared with the greedy ones of `eager_model`, or of
-    transformers' own eager run of `model`. With `tokens_per_launch` more than 1 each launch after
-    the prompt makes so many tokens, the last one fewer; they are the same tokens.
+    `gpu` names a target, or is "cuda" for this machine's GPU; on a CPU it is validated and
+    otherwise unused. `device` is "auto" (the CPU), "cpu" or "cuda". With `verify` the tokens are
+    compared with the greedy ones of `eager_model`, or of transformers' own eager run of `model`.
+    With `tokens_per_launch` more than 1 each launch after the prompt makes so many tokens, the
+    last one fewer; they are the same tokens.
 
     All before any work: ValueError for an empty prompt, an id that is no integer of the
     vocabulary, `max_tokens` or `tokens_per_launch` < 1, or len(prompt) + max_tokens − 1 positions
@@ -48,7 +55,7 @@ def generate(
 
     prompt, count = checked_ids(prompt_ids), checked_count(max_tokens)
     each = checked_count(tokens_per_launch, "tokens_per_launch")
-    target = find_target(gpu)
+    target = resolve_target(gpu)
     where = choose_device(device)
     backend = choose_backend("auto", device)
     source = as_source(model, dtype)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import amk
 from amk.frontend import ops as ops
-from amk.runtime import backends
+from amk.runtime import backends, cuda_driver
 from amk.runtime.result import divergence
 from amk.runtime.sampling import Sampler, chooser, greedy
+from amk.runtime.source import as_source
 from amk.targets import TARGETS, Target, find_target
 from tests import families
 
@@ -161,6 +162,27 @@ def test_numpy_and_torch_ids_are_integers() -> None:
     plain = amk.generate("toy", "cpu", [1, 2, 3], 2)["tokens"]
     assert amk.generate("toy", "cpu", np.array([1, 2, 3]), np.int64(2))["tokens"] == plain  # type: ignore
     assert amk.generate("toy", "cpu", torch.tensor([1, 2, 3]), 2)["tokens"] == plain  # type: ignore
+
+
+def test_auto_is_the_processor_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "cuda_device_count", lambda: 8)
+    assert backends.choose_backend("auto") == "native"
+    assert backends.choose_device("auto") == "cpu"
+    assert backends.choose_backend("auto", "cuda") == backends.choose_backend("cuda") == "cuda"
+
+
+def test_cuda_is_the_row_of_this_machines_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "cuda_device_count", lambda: 1)
+    monkeypatch.setattr(cuda_driver, "detect", lambda: TARGETS["l4"])
+    assert backends.resolve_target("cuda") is TARGETS["l4"]
+    other = backends.Settings(TARGETS["a100"])
+    with pytest.raises(
+        amk.errors.AmkError, match="target 'a100' is not this machine's GPU: use 'l4'"
+    ):
+        backends.open_cuda(as_source("toy", "f32"), other)
+    monkeypatch.setattr(backends, "cuda_device_count", lambda: 0)
+    with pytest.raises(amk.errors.AmkError, match="offers no device"):
+        backends.resolve_target("cuda")
 
 
 def test_targets() -> None:
