@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -109,12 +109,16 @@ def compile_kernels(
     machine_code: bool = True,
     tile_bytes: int | None = None,
     kv_dtype: str | None = None,
+    tokens: Sequence[int] | None = None,
+    timeline: bool = False,
 ) -> KernelProgram:
     """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
 
     `model`, `max_seq`, `dtype` and `kv_dtype` as in `compile`; `workers` is the grid, by default
     the GPU's SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is
-    made, for the host to run. Raises KeyError for an unknown target, ToolchainError without NVRTC,
+    made, for the host to run. `tokens` are the numbers of new tokens to compile for, by default 1
+    and a chunk; with `timeline` blocks write down when they began and ended each stage. Raises
+    KeyError for an unknown target, ToolchainError without NVRTC,
     AmkError for a model that does not fit the GPU.
     """
     from amk.codegen.cuda.build import build_kernels
@@ -124,15 +128,17 @@ def compile_kernels(
         raise AmkError(f"target {chosen.name!r} is no GPU")
     options = options_for(source, "cpu", max_seq, dtype, kv_dtype=kv_dtype)
     options = replace(options, target=chosen.name if chosen.name in TARGETS else "cpu")
+    if tokens is not None:
+        options = replace(options, tokens=tuple(tokens))
     key = stable_hash(
         "kernels", compiler_key(), source.fingerprint(), repr(chosen), options.max_seq,
         options.dtype, list(options.tokens), options.kv_dtype, workers, machine_code, tile_bytes,
-        [version(package) for package in IMPORTED_WITH],
+        timeline, [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("kernels").put(
         key,
         lambda d: build_kernels(
-            source, options, chosen, d, on_pass, workers, machine_code, tile_bytes
+            source, options, chosen, d, on_pass, workers, machine_code, tile_bytes, timeline
         ),
     )
     return KernelProgram(folder)

@@ -32,6 +32,7 @@ class Arguments(ctypes.Structure):
         ("steps", ctypes.c_uint32),
         ("end_count", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),
+        ("timeline", ctypes.c_uint64),
     ]
 
 

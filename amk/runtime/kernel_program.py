@@ -31,6 +31,8 @@ class Plan:
     counter_names: list[str] = field(default_factory=list)
     feeds_back: bool = False
     """Whether a launch can go on with the token it made."""
+    timeline: bool = False
+    """Whether blocks write down when they began and ended each stage."""
     slots: int = 0
     slot_bytes: int = 0
     kept_bytes: int = 0

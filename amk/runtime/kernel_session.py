@@ -13,6 +13,7 @@ from amk.errors import AmkError
 from amk.runtime.decoder import Decoder
 from amk.runtime.kernel_device import Allocator, Arguments, Device
 from amk.runtime.kernel_program import KernelProgram, Plan, bytes_of
+from amk.runtime.kernel_timeline import StageTime, stage_times, stamp_bytes
 from amk.runtime.kernel_trouble import TROUBLE_WORDS, explain
 from amk.runtime.kernel_weights import KernelWeights
 from amk.runtime.kv_memory import DeviceMemory
@@ -112,6 +113,7 @@ class KernelSession(Decoder):
             made=tokens + 8 * plan.tokens,
             ends=self._allocate(8 * MAX_ENDS),
             steps=1,
+            timeline=self._allocate(stamp_bytes(plan)) if plan.timeline else 0,
         )
 
     def _moved(self) -> None:
@@ -215,6 +217,16 @@ class KernelSession(Decoder):
         out = np.empty(bytes_of(slot, rows), np.uint8)
         self.device.read(self._slots[at], out)
         return out
+
+    def timeline(self, number: int = 0) -> list[StageTime]:
+        """When the blocks of the last launch of a program were in each stage; AmkError for one
+        that was compiled without a timeline."""
+        plan = self.program.plans[number]
+        if not plan.timeline:
+            raise AmkError(f"{self.facts.model}: compiled without a timeline")
+        stamps = np.empty(stamp_bytes(plan) // 8, np.uint64)
+        self.device.read(self._arguments[number].timeline, stamps)
+        return stage_times(stamps, plan)
 
     def cache_bytes(self) -> int:
         """Bytes allocated for the cache."""

@@ -61,6 +61,7 @@ def build_kernels(
     workers: int | None = None,
     machine_code: bool = True,
     tile_bytes: int | None = None,
+    timeline: bool = False,
 ) -> None:
     """Compiles a model into `folder` (see KernelProgram). `workers` is the grid, by default the
     GPU's SMs; without `machine_code` the text alone is written, for a host that runs it.
@@ -85,7 +86,7 @@ def build_kernels(
         layout.tokens.append(tokens)
         layout.arenas.append(program.arena.value.data)
         title = f"{program.sym_name.data} of {source.name}, {options.dtype}, for {target.name}"
-        kernels.append(fit(module, number, layout, gpu, title, machine_code))
+        kernels.append(fit(module, number, layout, gpu, title, machine_code, timeline))
     check_weights(source, modules[0])
     init = common_init(modules)
     notes = [line for k in kernels for line in k.notes or ()]
@@ -123,12 +124,18 @@ def lower_for_gpu(
 
 
 def fit(
-    module: ModuleOp, number: int, layout: Layout, gpu: Gpu, title: str, machine_code: bool
+    module: ModuleOp,
+    number: int,
+    layout: Layout,
+    gpu: Gpu,
+    title: str,
+    machine_code: bool,
+    timeline: bool = False,
 ) -> Kernel:
     """The first configuration whose kernel is resident at once and spills nothing."""
     notes: list[str] = []
     for configuration in configurations(module, gpu):
-        kernel = emit(module, number, layout, gpu, title, configuration)
+        kernel = emit(module, number, layout, gpu, title, configuration, timeline)
         if not machine_code:
             return kernel
         kernel.folder = compile_cubin(kernel.text, gpu.arch)
@@ -159,7 +166,13 @@ def configurations(module: ModuleOp, gpu: Gpu) -> Iterator[Configuration]:
 
 
 def emit(
-    module: ModuleOp, number: int, layout: Layout, gpu: Gpu, title: str, chosen: Configuration
+    module: ModuleOp,
+    number: int,
+    layout: Layout,
+    gpu: Gpu,
+    title: str,
+    chosen: Configuration,
+    timeline: bool = False,
 ) -> Kernel:
     from amk.compiler import programs_of
     from amk.passes import run_pipeline
@@ -169,7 +182,7 @@ def emit(
         run_pipeline(streamed, f"stream-weights{{ring-bytes={chosen.ring_bytes}}}", check="borders")
     (program,) = programs_of(streamed)
     machine = replace(machine_of(program, gpu, chosen.kept_bytes), rows=chosen.rows)
-    text, plan = emit_cuda(program, number, layout, gpu, title, machine)
+    text, plan = emit_cuda(program, number, layout, gpu, title, machine, timeline)
     return Kernel(text, plan, asdict(certify(program)))
 
 

@@ -58,9 +58,16 @@ def machine_of(program: mk.ProgramOp, gpu: Gpu, kept_limit: int | None = None) -
 
 
 def emit_cuda(
-    program: mk.ProgramOp, number: int, layout: Layout, gpu: Gpu, title: str, machine: Machine
+    program: mk.ProgramOp,
+    number: int,
+    layout: Layout,
+    gpu: Gpu,
+    title: str,
+    machine: Machine,
+    timeline: bool = False,
 ) -> tuple[str, Plan]:
-    """The CUDA C file of one program, and its plan. `layout` gains the program's buffers.
+    """The CUDA C file of one program, and its plan. `layout` gains the program's buffers. With
+    `timeline` each block writes down when it began, could begin to work on, and ended each stage.
 
     Raises AmkError when what a tile keeps does not fit the shared memory of a block, and for a
     program that a pass has still to see, or that is not proved.
@@ -79,11 +86,12 @@ def emit_cuda(
         names.setdefault(function, []).append(stage.sym_name.data)
         tables.add(stage, function, emitter)
     plan = plan_of(tables, sizes, machine, gpu)
+    plan.timeline = timeline
     parts = [
         header(title, plan, machine, gpu),
         tables.text(),
         *(function_text(n, *key, names[n]) for key, n in functions.items()),
-        kernel_text(list(functions), machine, tables.feedback),
+        kernel_text(list(functions), machine, tables.feedback, timeline),
     ]
     return "\n".join(parts), plan
 
@@ -142,6 +150,9 @@ def header(title: str, plan: Plan, machine: Machine, gpu: Gpu) -> str:
         plan.area_bytes, 1
     )
     ring = fixed + plan.kept_bytes + areas * plan.area_bytes
+    stamps = (
+        f"#define AMK_TIMELINE {len(plan.stages)} /* stages timed */\n" if plan.timeline else ""
+    )
     return f"""/* amk: {title}
  *
  * {plan.blocks} blocks of {plan.threads} threads: {WARPS} warps compute{
@@ -166,7 +177,7 @@ def header(title: str, plan: Plan, machine: Machine, gpu: Gpu) -> str:
 #define AMK_SLOT_BYTES {plan.slot_bytes}
 #define AMK_SHARED_BYTES {plan.shared_bytes}
 #define AMK_SCRATCH_BYTES {plan.scratch_bytes}L
-#include "amk_program.h"
+{stamps}#include "amk_program.h"
 """
 
 
@@ -257,12 +268,16 @@ def function_text(n: int, compute: str, feed: str, names: Sequence[str]) -> str:
 
 
 def kernel_text(
-    functions: Sequence[tuple[str, str]], machine: Machine, feedback: tuple[int, int] | None
+    functions: Sequence[tuple[str, str]],
+    machine: Machine,
+    feedback: tuple[int, int] | None,
+    timeline: bool = False,
 ) -> str:
     """The kernel: steps, in each all stages, on the compute warps and on the streaming warp."""
 
     def steps(kind: str, chosen: Sequence[int]) -> list[str]:
         streams = kind == "feed"
+        stamped = timeline and not streams
         last, stepped = feedback or (0, 0)
         end = [
             *([] if streams else [f"  amk_finish_step(w, amk_tiles, {last}, {stepped}, step);"]),
@@ -273,9 +288,11 @@ def kernel_text(
             "for (int step = 0;; step++) {",
             "  for (w.stage = 0; w.stage < AMK_STAGES; w.stage++) {",
             "    const amk_stage &row = amk_stages[w.stage];",
+            *(["    amk_stamp(w, AMK_BEGIN);"] if stamped else []),
             "    switch (row.function) {",
             *(f"      case {n}: {kind}_{n}(w, row); break;" for n in chosen),
             "    }",
+            *(["    amk_stamp(w, AMK_END);"] if stamped else []),
             "  }",
             *(end if feedback is not None else ["  break;"]),
             "}",

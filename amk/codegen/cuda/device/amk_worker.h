@@ -31,6 +31,7 @@ struct amk_launch {
   uint32_t steps;          /* greedy steps this launch takes, at most */
   uint32_t end_count;
   uint32_t unused;
+  uint64_t *timeline;      /* of a kernel with stamps: AMK_STAMPS times a stage, a block's in a row */
 };
 
 /* What is written down when something did not come in time. */
@@ -56,6 +57,18 @@ struct amk_worker {
 };
 
 AMK_INLINE void amk_sync(const amk_worker &w) { amk_barrier(AMK_COMPUTE_BARRIER, AMK_COMPUTE); }
+
+/* When a block came to a stage, had what it waited for, and was through with it: nanoseconds of the
+ * GPU's own clock, in kernels that were emitted with a timeline. */
+enum { AMK_BEGIN, AMK_READY, AMK_END, AMK_STAMPS };
+#ifdef AMK_TIMELINE
+AMK_INLINE void amk_stamp(const amk_worker &w, int what) {
+  if (w.thread != 0) return;
+  w.launch->timeline[(w.block * AMK_TIMELINE + w.stage) * AMK_STAMPS + what] = amk_nanoseconds();
+}
+#else
+AMK_INLINE void amk_stamp(const amk_worker &, int) {}
+#endif
 
 /* Writes the report of the first trouble of a launch; later ones find the place taken. The slow
  * paths take what they need by value: a worker whose address is taken would not stay in registers. */
@@ -107,6 +120,7 @@ AMK_INLINE void amk_wait(const amk_worker &w, const uint32_t *tiles, const short
   if (w.warp == 0)
     for (int i = w.lane; i < count; i += 32) amk_look_at(w, tiles, list[i]);
   amk_sync(w);
+  amk_stamp(w, AMK_READY);
 }
 
 /* The first warp waits for counters [event, event + count); the others at the barrier after it. */
