@@ -88,6 +88,9 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "gpt2": lambda: hf.gpt2.GPT2Config(
         vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4
     ),
+    "gpt-bigcode": lambda: hf.gpt_bigcode.GPTBigCodeConfig(
+        vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=2, n_head=4, multi_query=True
+    ),
     "gpt-neox": family(hf.gpt_neox.GPTNeoXConfig),
     "granite": family(
         hf.granite.GraniteConfig,

@@ -5,7 +5,7 @@ They keep the meaning, not every bit: a matrix library sums in an order that dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
@@ -50,12 +50,21 @@ def linear_of_matrix(op: lm.LinearOp, build: Build) -> SSAValue | None:
     return build(lm.ReshapeOp(linear, shape_of(op.result)))
 
 
+def leading_axes(lead: Sequence[int], viewed: Sequence[int]) -> int | None:
+    """How many axes of the view are `lead` with unit axes put in or left out; the most that may."""
+    wanted = [d for d in lead if d != 1]
+    counts = [n for n in range(len(viewed) + 1) if [d for d in viewed[:n] if d != 1] == wanted]
+    return max((n for n in counts if n < len(viewed)), default=None)
+
+
 @dataclass(frozen=True)
 class FeatureSlice:
     """A slice of the features of a linear, whose N features were viewed as `factors` after the
-    leading axes, then permuted; `axis` is the factor that is sliced."""
+    axes `lead`, then permuted; `axis` is the factor that is sliced. Unit axes before the features
+    count to `lead`, so that one token and many are viewed alike."""
 
     linear: lm.LinearOp
+    lead: tuple[int, ...]
     factors: tuple[int, ...]
     permutation: tuple[int, ...]
     axis: int
@@ -73,11 +82,11 @@ class FeatureSlice:
         linear = producer(value, lm.LinearOp)
         if linear is None:
             return None
-        lead = shape_of(linear.result)[:-1]
-        axis = permutation[op.dim.value.data] - len(lead)
-        if viewed[: len(lead)] != lead or axis < 0:
+        count = leading_axes(shape_of(linear.result)[:-1], viewed)
+        if count is None or permutation[op.dim.value.data] < count:
             return None
-        return cls(linear, viewed[len(lead) :], permutation, axis)
+        axis = permutation[op.dim.value.data] - count
+        return cls(linear, viewed[:count], viewed[count:], permutation, axis)
 
     def rows(self, value: SSAValue, op: lm.SliceOp, build: Build) -> SSAValue:
         """The rows of a weight [N, K] or bias [N] that belong to the slice."""
@@ -149,7 +158,7 @@ def slice_of_linear(op: lm.SliceOp, build: Build) -> SSAValue | None:
     result = build(lm.LinearOp(linear.input, weight, bias))
     factors = list(part.factors)
     factors[part.axis] = shape_of(op.result)[op.dim.value.data]
-    viewed = build(lm.ReshapeOp(result, (*shape_of(linear.result)[:-1], *factors)))
+    viewed = build(lm.ReshapeOp(result, (*part.lead, *factors)))
     return build(lm.TransposeOp(viewed, part.permutation))
 
 
