@@ -4,7 +4,7 @@ Exports with explicit caches compute `concat(past, new)` and return it for the c
 again. Where an argument open on one axis has that concat as its only use, past first, along its
 open axis and with a fixed number of new rows, and the result is returned once, it is a cache:
 the argument and the result become one, the concat an append, and other readers get packed rows.
-Everything else is left alone; statistics say why. `unfold-kv` is the inverse.
+Everything else is left alone; a remark says why. `unfold-kv` is the inverse.
 
 Before:
 
@@ -41,15 +41,18 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from amk.ir import kv, lm
+from amk.passes.remarks import Remark, remark
 
 
 @dataclass(frozen=True)
 class FoldKv(ModulePass):
     name = "fold-kv"
     statistics: dict[str, int] = field(default_factory=dict, init=False, compare=False)
+    remarks: list[Remark] = field(default_factory=list, init=False, compare=False)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.statistics.clear()
+        self.remarks.clear()
         for function in op.ops:
             if isinstance(function, func.FuncOp) and not function.is_declaration:
                 for past in list(function.body.block.args):
@@ -59,10 +62,15 @@ class FoldKv(ModulePass):
 
     def fold(self, past: BlockArgument) -> None:
         reason = why_not(past)
-        what = "folded" if reason is None else f"left alone: {reason}"
+        what = "folded" if reason is None else "left alone"
         self.statistics[what] = self.statistics.get(what, 0) + 1
         if reason is None:
             replace(past)
+            return
+        name = repr(past.name_hint or f"argument {past.index}")
+        reader = next((use.operation for use in past.uses), past.block.parent_op())
+        assert reader is not None
+        self.remarks.append(remark(reader, f"{name} is no cache: {reason}"))
 
 
 def open_axis(value: BlockArgument) -> int | None:

@@ -3,7 +3,8 @@
 `kv.pack` copies the live rows at every launch, which makes decoding n tokens copy O(n²) bytes;
 `kv.window` is a view whose strides come from the capacity. A copy stays where one reader cannot
 walk strides, where it is a result of the function (the caller keeps it while the cache grows),
-where a later append would make a view stale, or where nothing reads it; statistics say which.
+where a later append would make a view stale, or where nothing reads it; a remark at the copy says
+why (`amk-opt --remarks`).
 Run it after kernels were chosen, for they decide what reads strides. Running it twice changes
 nothing.
 
@@ -48,6 +49,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from amk.ir import kv, lm
+from amk.passes.remarks import Remark, remark
 
 READS_STRIDES = (
     lm.MatmulOp, lm.TransposeOp, lm.SliceOp, lm.ExpandOp, lm.CastOp, lm.SoftmaxOp, *lm.UNARY,
@@ -61,22 +63,26 @@ rows that follow each other in memory."""
 class KvWindowOutputs(ModulePass):
     name = "kv-window-outputs"
     statistics: dict[str, int] = field(default_factory=dict, init=False, compare=False)
+    remarks: list[Remark] = field(default_factory=list, init=False, compare=False)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.statistics.clear()
+        self.remarks.clear()
         for pack in [o for o in op.walk() if isinstance(o, kv.PackOp)]:
             reason = why_packed(pack)
-            self.count("windows" if reason is None else f"packed: {reason}")
-            if reason is None:
-                window = kv.WindowOp(pack.cache, pack.length.data[0])
-                window.location = pack.location
-                window.result.name_hint = pack.result.name_hint
-                block = pack.parent
-                assert block is not None
-                block.insert_op_before(window, pack)
-                pack.result.replace_all_uses_with(window.result)
-                pack.detach()
-                pack.erase()
+            self.count("windows" if reason is None else "packed")
+            if reason is not None:
+                self.remarks.append(remark(pack, f"rows stay packed: {reason}"))
+                continue
+            window = kv.WindowOp(pack.cache, pack.length.data[0])
+            window.location = pack.location
+            window.result.name_hint = pack.result.name_hint
+            block = pack.parent
+            assert block is not None
+            block.insert_op_before(window, pack)
+            pack.result.replace_all_uses_with(window.result)
+            pack.detach()
+            pack.erase()
 
     def count(self, what: str) -> None:
         self.statistics[what] = self.statistics.get(what, 0) + 1

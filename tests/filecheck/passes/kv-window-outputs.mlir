@@ -1,5 +1,11 @@
 // RUN: amk-opt %s -p kv-window-outputs | filecheck %s
 // RUN: amk-opt %s -p kv-window-outputs,kv-window-outputs | filecheck %s
+// RUN: amk-opt %s -p kv-window-outputs --remarks 2>&1 | filecheck %s --check-prefix=SAYS
+
+// SAYS: layers.1.attention (kv.pack): remark: kv-window-outputs: rows stay packed: lm.concat reads no strides
+// SAYS: kv.pack: remark: kv-window-outputs: rows stay packed: it is an output
+// SAYS: kv.pack: remark: kv-window-outputs: rows stay packed: nothing reads it
+// SAYS: kv.pack: remark: kv-window-outputs: rows stay packed: a later append would make a view stale
 
 !cache = !kv.cache<1x2x?x4xf32, axis = 2, policy = "static">
 
@@ -17,7 +23,7 @@ func.func @all_read_strides(%x: tensor<1x2x1x4xf32>, %c: !cache) -> (tensor<1x2x
 // CHECK: kv.pack %n[P + 1]
 func.func @one_wants_packed(%x: tensor<1x2x1x4xf32>, %c: !cache) -> (tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, !cache) {
   %n = kv.append %c, %x : tensor<1x2x1x4xf32> -> !cache
-  %rows = kv.pack %n[P + 1] : !cache -> tensor<1x2x?x4xf32>
+  %rows = kv.pack %n[P + 1] : !cache -> tensor<1x2x?x4xf32> loc("layers.1.attention")
   %a = lm.neg %rows : tensor<1x2x?x4xf32>
   %b = lm.concat %rows, %x {dim = 2 : i64} : tensor<1x2x?x4xf32>, tensor<1x2x1x4xf32> -> tensor<1x2x?x4xf32>
   func.return %a, %b, %n : tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, !cache
