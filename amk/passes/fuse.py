@@ -146,7 +146,11 @@ class Fuser:
         group = self.groups[number] = Group()
         for v in values:
             op = v.owner
-            assert isinstance(op, Operation)
+            if not isinstance(op, Operation):
+                raise AmkError(
+                    f"fuse: argument {v.name_hint or 'of @step'!r} is appended or returned as it"
+                    " is: no stage computes it"
+                )
             group.ops.append(op)
             group.needs |= self.reads(op)
             self.enter(op, number)

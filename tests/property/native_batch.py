@@ -17,7 +17,7 @@ from amk.runtime.toolchain import CFLAGS, compile_shared
 
 Array = np.ndarray
 ROWS = 2
-"""The axis of a cache that counts rows."""
+"""The axis of a ring that counts rows; that of another cache is its open one."""
 FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in CFLAGS)
 CARRIERS = {
     "f32": np.dtype(np.float32),
@@ -102,7 +102,8 @@ class NativeBatch:
                 continue
             pointers[i] = self.memory[slot].ctypes.data
             if slot.kind == "cache":
-                capacity[i] = self.memory[slot].shape[ROWS]
+                axis = slot.shape.index(-1) if -1 in slot.shape else ROWS
+                capacity[i] = self.memory[slot].shape[axis]
         pool = self.library.amk_open(workers)
         assert pool
         error = self.library.amk_launch(

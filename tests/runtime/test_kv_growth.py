@@ -150,7 +150,8 @@ def test_any_axis_and_chunk(memory: KvMemory, axis: int) -> None:
 
 
 def test_sequence_axis_outermost_is_packed_already() -> None:
-    """[15]: the live prefix is contiguous, whatever the capacity."""
+    """[15]: the live prefix is contiguous, whatever the capacity; [14]: elsewhere strides come
+    from the capacity."""
     rows = Rows(HostMemory(np.empty), axis=0)
     rows.append(3)
     rows.append(1)
@@ -161,7 +162,6 @@ def test_sequence_axis_outermost_is_packed_already() -> None:
     inner.append(1)
     window = inner.state.arrays["k0"][:, :, : inner.length]
     assert not window.flags.c_contiguous
-    # [14]: strides come from the capacity.
     assert window.strides[1] == inner.capacity * 4 * 4
 
 
@@ -236,12 +236,49 @@ def test_query_heads_repeat(backend: str, cache_root: object) -> None:
         assert close(decoder.prefill(ids), plain.last(ids))
 
 
-def test_native_decode_copies_linear_bytes(cache_root: object) -> None:
+@pytest.mark.parametrize("backend", BACKEND_NAMES)
+def test_decode_copies_linear_bytes(backend: str, cache_root: object) -> None:
     """[11] through launches."""
-    with fresh("native") as decoder:
-        for token in tokens(300):
+    count = 300 if backend == "native" else 100
+    with fresh(backend) as decoder:
+        for token in tokens(count):
             decoder.step(token)
         cache = state(decoder)
-        live = sum(spec.nbytes(300) for spec in cache.specs.values())
+        live = sum(spec.nbytes(count) for spec in cache.specs.values())
         assert cache.bytes_copied < 2 * live
-        assert cache.reallocations <= 10
+        assert cache.reallocations == 1 + math.ceil(math.log2(count))
+
+
+@pytest.mark.parametrize("backend", BACKEND_NAMES)
+def test_growth_rule_through_launches(backend: str, cache_root: object) -> None:
+    """[3, 4, 5]: max(2 · capacity, length + new) before a launch, and nothing while rows fit."""
+    with fresh(backend) as decoder:
+        for token in tokens(4):
+            decoder.step(token)
+        cache = state(decoder)
+        assert (cache.capacity("k0"), cache.reallocations) == (4, 3)
+        decoder.logits(tokens(16))
+        assert (cache.capacity("k0"), cache.reallocations) == (20, 4)
+        decoder.step(1)
+        assert (cache.capacity("k0"), cache.reallocations) == (40, 5)
+        for token in tokens(18):
+            decoder.step(token)
+        assert decoder.length == cache.capacity("k0") - 1
+        decoder.step(2)
+        assert (cache.capacity("k0"), cache.reallocations) == (40, 5)
+
+
+@pytest.mark.parametrize("backend", BACKEND_NAMES)
+def test_nothing_appended_changes_nothing(backend: str, cache_root: object) -> None:
+    """[7, 8]: no tokens are refused, empty or not; the live rows of an empty cache are none."""
+    with fresh(backend) as decoder:
+        assert keys_of(decoder).shape == (1, 2, 0, 16)
+        with pytest.raises(ValueError, match="no tokens"):
+            decoder.logits([])
+        assert (decoder.length, state(decoder).reallocations) == (0, 0)
+        decoder.prefill(tokens(5))
+        before = keys_of(decoder), state(decoder).capacity("k0")
+        with pytest.raises(ValueError, match="no tokens"):
+            decoder.prefill([])
+        assert np.array_equal(keys_of(decoder), before[0])
+        assert (decoder.length, state(decoder).capacity("k0")) == (5, before[1])
