@@ -19,18 +19,19 @@ TABLE = np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32)
 WEIGHTS = {"embed.weight": TABLE}
 
 
-def dims(axis: int, rows: int | str) -> tuple[int | str, ...]:
+def dims(axis: int, rows: int) -> tuple[int, ...]:
     return (*(2, 3, 4)[:axis], rows, *(2, 3, 4)[axis:])
 
 
-def typed(shape: tuple[int | str, ...], element: str = "f32") -> str:
-    return "x".join(map(str, shape)) + f"x{element}"
+def typed(axis: int, rows: int) -> str:
+    """As part of a type; −1 rows are open."""
+    return "x".join("?" if d == -1 else str(d) for d in dims(axis, rows)) + "xf32"
 
 
 def appending(axis: int, rows: int) -> ModuleOp:
     """Appends the rows of `rows` tokens; the logits are their negatives."""
-    entry = f"tensor<{typed(dims(axis, rows))}>"
-    cache = f'!kv.cache<{typed(dims(axis, "?"))}, axis = {axis}, policy = "doubling">'
+    entry = f"tensor<{typed(axis, rows)}>"
+    cache = f'!kv.cache<{typed(axis, -1)}, axis = {axis}, policy = "doubling">'
     order = [*range(1, axis + 1), 0, *range(axis + 1, 4)]
     return parse_module(f"""
       func.func @step(%t: tensor<1x{rows}xi64>, %pos: index, %c: {cache})
