@@ -1,9 +1,11 @@
-"""A stand-in for the CUDA driver's bindings that records every call and keeps memory."""
+"""A stand-in for the CUDA driver's bindings that records every call and keeps memory, and one that
+runs what is launched, on the host."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from amk.runtime.cuda_driver import CudaDevice
 from amk.runtime.kernel_device import Arguments
 from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.kernel_session import KernelSession
+from amk.runtime.simt import compile_simt, load
 from amk.runtime.source import open_source
 
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 95: 1, 97: 232448}
@@ -80,11 +83,12 @@ class Recorder:
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, *_: Any) -> tuple[int]:
         return (self.resident,)
 
-    def _cuMemGetInfo(self) -> tuple[tuple[int, int]]:
-        return ((self.free, self.total),)
+    def _cuMemGetInfo(self) -> tuple[int, int]:
+        return self.free, self.total
 
     def _cuMemAlloc(self, nbytes: int) -> tuple[int]:
-        array = np.full(nbytes, 0xEE, np.uint8)
+        array = np.full(nbytes + 256, 0xEE, np.uint8)
+        array = array[-array.ctypes.data % 256 :][:nbytes]
         self.memory[array.ctypes.data] = array
         return (array.ctypes.data,)
 
@@ -127,11 +131,52 @@ class Recorder:
         return ()
 
 
-def fake_code(made: KernelProgram, folder: Path) -> KernelProgram:
-    """A copy of a program in `folder`, with its number of tokens in place of machine code."""
+class SimtDriver(Recorder):
+    """A driver whose launches run here. Machine code is the path of a library for the host; an
+    event is the time at which it was recorded."""
+
+    def _cuModuleLoadData(self, image: bytes) -> tuple[ctypes.CDLL]:  # type: ignore[override]
+        return (load(Path(image.decode())),)
+
+    def _cuModuleGetFunction(self, module: ctypes.CDLL, name: bytes) -> tuple[ctypes.CDLL]:  # type: ignore[override]
+        assert name == b"amk_program"
+        return (module,)
+
+    def _cuLaunchCooperativeKernel(self, function: Any, *numbers: int) -> tuple[()]:
+        super()._cuLaunchCooperativeKernel(function, *numbers)
+        (pointer,) = (ctypes.c_void_p * 1).from_address(numbers[-1])
+        function.amk_simt_launch(pointer, numbers[0], 0, -1, 0)
+        return ()
+
+    def _cuEventCreate(self, flags: int) -> tuple[list[int]]:
+        return ([0],)
+
+    def _cuEventRecord(self, event: list[int], stream: int) -> tuple[()]:
+        event[0] = time.perf_counter_ns()
+        return ()
+
+    def _cuEventElapsedTime(self, start: list[int], end: list[int]) -> tuple[float]:
+        return ((end[0] - start[0]) / 1e6,)
+
+
+Code = Callable[[KernelProgram, int], str]
+
+
+def tokens_of(program: KernelProgram, number: int) -> str:
+    return str(program.facts.tokens[number])
+
+
+def host_code(program: KernelProgram, number: int) -> str:
+    """What `SimtDriver` takes for machine code."""
+    return str(compile_simt(program.source(number)))
+
+
+def fake_code(made: KernelProgram, folder: Path, code: Code = tokens_of) -> KernelProgram:
+    """A copy of a program in `folder`, with something else in place of machine code: by default
+    the number of its tokens."""
     shutil.copytree(made.folder, folder)
-    for tokens in made.facts.tokens:
-        (folder / f"program-{tokens}.cubin").write_text(str(tokens))
+    for number, tokens in enumerate(made.facts.tokens):
+        (folder / f"program-{tokens}.cubin").write_text(code(made, number))
     program = KernelProgram(folder)
     program.check = lambda: None  # type: ignore[method-assign]  # its files are not the proved ones
     return program

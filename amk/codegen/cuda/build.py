@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amk.codegen.cpu.emit import slot_of
 from amk.codegen.cuda.emit import emit_cuda, fixed_bytes, machine_of, shared_wanted
-from amk.codegen.layout import Layout
+from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
 from amk.runtime.certificate import save_certificate
 from amk.runtime.cuda_nvrtc import CUBIN_NAME, LOG_NAME, check_arch, compile_cubin, usage_of
 from amk.runtime.cuda_report import Report, report_of
-from amk.runtime.kernel_program import KernelProgram, Plan, certified, save_kernels
+from amk.runtime.kernel_program import KernelProgram, Plan, bytes_of, certified, save_kernels
 from amk.runtime.source import Source
 from amk.targets import Gpu, Target
 from amk.verify.certify import certify
@@ -83,6 +84,8 @@ def build_kernels(
         module = lower_for_gpu(source, options, tokens, blocks, on_pass, tile_bytes)
         modules.append(module)
         (program,) = programs_of(module)
+        slots = [slot_of(b, number) for b in program.buffers()]
+        check_memory(source.name, *resident_bytes(slots, options.max_seq), target)
         layout.tokens.append(tokens)
         layout.arenas.append(program.arena.value.data)
         title = f"{program.sym_name.data} of {source.name}, {options.dtype}, for {target.name}"
@@ -94,7 +97,8 @@ def build_kernels(
         folder, facts_of(source, options, modules[0]), layout, init,
         [k.text for k in kernels], [k.plan for k in kernels], notes,
     )  # fmt: skip
-    check_memory(KernelProgram(folder), target)
+    made = KernelProgram(folder)
+    check_memory(source.name, made.device_bytes(), made.weight_bytes(), target)
     for kernel, tokens in zip(kernels, options.tokens, strict=True):
         if kernel.folder is not None:
             shutil.copyfile(kernel.folder / CUBIN_NAME, folder / f"program-{tokens}.cubin")
@@ -186,14 +190,19 @@ def emit(
     return Kernel(text, plan, asdict(certify(program)))
 
 
-def check_memory(program: KernelProgram, target: Target) -> None:
-    """AmkError when weights, caches and activations exceed the GPU's memory."""
+def resident_bytes(slots: Sequence[Slot], max_seq: int) -> tuple[int, int]:
+    """Bytes of weights and caches of `max_seq` rows, and of the weights alone."""
+    weights = sum(bytes_of(s, 0) for s in slots if s.kind == "weight")
+    return weights + sum(bytes_of(s, max_seq) for s in slots if s.kind == "cache"), weights
+
+
+def check_memory(name: str, need: int, weights: int, target: Target) -> None:
+    """AmkError when `need` bytes, some of them of weights, exceed the GPU's memory."""
     gpu = target.gpu
     assert gpu is not None
-    need = program.device_bytes()
     if need > gpu.memory:
         raise AmkError(
-            f"{program.facts.model} needs {need / 1e9:.1f} GB ({program.weight_bytes() / 1e9:.1f}"
-            f" of weights) and {target.name} has {gpu.memory / 1e9:.1f}: use a shorter max_seq, a"
-            " smaller dtype or another target"
+            f"{name} needs {need / 1e9:.1f} GB ({weights / 1e9:.1f} of weights) and"
+            f" {target.name} has {gpu.memory / 1e9:.1f}: use a shorter max_seq, a smaller dtype or"
+            " another target"
         )
