@@ -29,17 +29,22 @@ def find_nvdisasm() -> str:
     raise ToolchainError(f"nvdisasm is missing; {INSTALL_HINT}")
 
 
-def disassemble(cubin: bytes) -> str:
-    """The machine code as text; ToolchainError when nvdisasm cannot read it."""
+def nvdisasm(cubin: bytes, option: str) -> str:
+    """What nvdisasm prints of machine code; ToolchainError when it cannot read it."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         done = subprocess.run(
-            [find_nvdisasm(), "-c", file.name], capture_output=True, text=True, errors="replace"
+            [find_nvdisasm(), option, file.name], capture_output=True, text=True, errors="replace"
         )
     if done.returncode != 0:
         raise ToolchainError(f"nvdisasm failed: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+def disassemble(cubin: bytes) -> str:
+    """The machine code as text; ToolchainError when nvdisasm cannot read it."""
+    return nvdisasm(cubin, "-c")
 
 
 def instructions(cubin: bytes) -> Counter[str]:

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from amk import compiler
 from amk.errors import AmkError, ToolchainError
 from amk.runtime import cuda_nvrtc
+from amk.runtime.cuda_flow import before_any, control_flow, holding
 from amk.runtime.cuda_inspect import LOCAL_MEMORY, MATRIX, having, instructions
 from amk.runtime.cuda_nvrtc import Usage, check_arch, compile_cubin, usage_of
 from amk.runtime.cuda_report import report_of
@@ -44,6 +45,25 @@ def test_the_code_does_what_it_should(name: str) -> None:
     assert having(decode, "LDS", "128") > 0
     assert sum(having(chunk, name) for name in MATRIX) > 0
     assert having(chunk, "LDG", "128") > 0
+
+
+# What a wait is made of in machine code: the look at a counter, and the barrier of the computing
+# warps that tells them what was seen.
+WAIT = (r"LDG\.E\.STRONG\.GPU", r"BAR\.SYNC\S* 0x1")
+
+
+@needs_nvrtc
+def test_weights_move_before_waits_resolve() -> None:
+    """In the machine code every copy of weights can be reached without having waited for anything;
+    what reads the ring and what leaves the kernel cannot."""
+    flow = control_flow(compiled("h100").cubin(0))
+    early = before_any(flow, *WAIT)
+    copies = holding(flow, "UBLKCP")
+    assert copies
+    assert copies <= early
+    for late in (r"LDS\S*\.128", "STG"):
+        assert holding(flow, late)
+        assert not holding(flow, late) & early
 
 
 @needs_nvrtc
