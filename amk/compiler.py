@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("f32", "bf16", "f16")
 KV_DTYPES = (*DTYPES, "int8")
+KV_POLICIES = ("doubling", "static")
 PREFILL_TOKENS = 16
 CHECKING_TOKENS = 8
 """Tokens of the program that checks proposals; see `amk.runtime.speculate`."""
@@ -46,6 +47,8 @@ class Options:
     tokens: tuple[int, ...] = (1, PREFILL_TOKENS)
     kv_dtype: str | None = None
     """Storage dtype of the cache; None for `dtype`."""
+    kv_policy: str = "doubling"
+    """How caches that hold all rows grow: "doubling", or "static" for `max_seq` rows at once."""
 
     def __post_init__(self) -> None:
         find_target(self.target)
@@ -53,6 +56,9 @@ class Options:
             raise ValueError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPES)}")
         if self.kv_dtype not in (None, *KV_DTYPES):
             raise ValueError(f"unknown kv_dtype {self.kv_dtype!r}; known: {', '.join(KV_DTYPES)}")
+        if self.kv_policy not in KV_POLICIES:
+            known = ", ".join(KV_POLICIES)
+            raise ValueError(f"unknown kv_policy {self.kv_policy!r}; known: {known}")
         if self.max_seq < 1:
             raise ValueError(f"max_seq {self.max_seq} is not positive")
 
@@ -74,6 +80,7 @@ def compile(
     on_pass: OnPass | None = None,
     speculate: bool = False,
     kv_dtype: str | None = None,
+    kv_policy: str = "doubling",
 ) -> Program | KernelProgram:
     """Compiles a model for a target, or finds it compiled in the cache.
 
@@ -81,19 +88,20 @@ def compile(
     plain nn.Module. `max_seq` defaults to
     2,048 or the model's own longest sequence, whichever is less. With `speculate` there is one more
     program, which checks proposed tokens. `kv_dtype` is the storage dtype of the cache, by default
-    that of the weights. Raises KeyError for an unknown
-    target, ImportRefused for a model that cannot be compiled exactly, ToolchainError without a
-    working C compiler.
+    that of the weights; `kv_policy` says how it grows, "doubling" or "static". Raises KeyError for
+    an unknown target, ImportRefused for a model that cannot be compiled exactly, ToolchainError
+    without a working C compiler.
     """
     source = as_source(model, dtype)
-    options = options_for(source, target, max_seq, dtype, speculate, kv_dtype)
+    options = options_for(source, target, max_seq, dtype, speculate, kv_dtype, kv_policy)
     if find_target(target).gpu is not None:
-        return compile_kernels(source, target, max_seq, dtype, on_pass, kv_dtype=kv_dtype)
+        return compile_kernels(
+            source, target, max_seq, dtype, on_pass, kv_dtype=kv_dtype, kv_policy=kv_policy
+        )
     key = stable_hash(
         "program", compiler_key(), source.fingerprint(), options.target, options.max_seq,
-        options.dtype, list(options.tokens), options.kv_dtype, find_compiler().version,
-        cpu_identity(),
-        [version(package) for package in IMPORTED_WITH],
+        options.dtype, list(options.tokens), options.kv_dtype, options.kv_policy,
+        find_compiler().version, cpu_identity(), [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("programs").put(key, lambda d: build(source, options, d, on_pass))
     return Program(folder)
@@ -111,14 +119,15 @@ def compile_kernels(
     kv_dtype: str | None = None,
     tokens: Sequence[int] | None = None,
     timeline: bool = False,
+    kv_policy: str = "doubling",
 ) -> KernelProgram:
     """Compiles a model's kernels for a GPU, or finds them compiled in the cache.
 
-    `model`, `max_seq`, `dtype` and `kv_dtype` as in `compile`; `workers` is the grid, by default
-    the GPU's SMs, and `tile_bytes` of weights go to a tile. Without `machine_code` only the text is
-    made, for the host to run. `tokens` are the numbers of new tokens to compile for, by default 1
-    and a chunk; with `timeline` blocks write down when they began and ended each stage. Raises
-    KeyError for an unknown target, ToolchainError without NVRTC,
+    `model`, `max_seq`, `dtype`, `kv_dtype` and `kv_policy` as in `compile`; `workers` is the
+    grid, by default the GPU's SMs, and `tile_bytes` of weights go to a tile. Without
+    `machine_code` only the text is made, for the host to run. `tokens` are the numbers of new
+    tokens to compile for, by default 1 and a chunk; with `timeline` blocks write down when they
+    began and ended each stage. Raises KeyError for an unknown target, ToolchainError without NVRTC,
     AmkError for a model that does not fit the GPU.
     """
     from amk.codegen.cuda.build import build_kernels
@@ -126,14 +135,14 @@ def compile_kernels(
     source, chosen = as_source(model, dtype), find_target(target)
     if chosen.gpu is None:
         raise AmkError(f"target {chosen.name!r} is no GPU")
-    options = options_for(source, "cpu", max_seq, dtype, kv_dtype=kv_dtype)
+    options = options_for(source, "cpu", max_seq, dtype, kv_dtype=kv_dtype, kv_policy=kv_policy)
     options = replace(options, target=chosen.name if chosen.name in TARGETS else "cpu")
     if tokens is not None:
         options = replace(options, tokens=tuple(tokens))
     key = stable_hash(
         "kernels", compiler_key(), source.fingerprint(), repr(chosen), options.max_seq,
-        options.dtype, list(options.tokens), options.kv_dtype, workers, machine_code, tile_bytes,
-        timeline, [version(package) for package in IMPORTED_WITH],
+        options.dtype, list(options.tokens), options.kv_dtype, options.kv_policy, workers,
+        machine_code, tile_bytes, timeline, [version(package) for package in IMPORTED_WITH],
     )  # fmt: skip
     folder = Cache("kernels").put(
         key,
@@ -151,12 +160,14 @@ def options_for(
     dtype: str = "f32",
     speculate: bool = False,
     kv_dtype: str | None = None,
+    kv_policy: str = "doubling",
 ) -> Options:
     """What `compile` compiles when it is given these; errors as there, before any work."""
     longest = source.max_position_embeddings or DEFAULT_MAX_SEQ
     length = min(DEFAULT_MAX_SEQ, longest) if max_seq is None else max_seq
     wanted = (1, *((CHECKING_TOKENS,) if speculate else ()), PREFILL_TOKENS)
-    return Options(target, length, dtype, tuple(n for n in wanted if n <= length), kv_dtype)
+    tokens = tuple(n for n in wanted if n <= length)
+    return Options(target, length, dtype, tokens, kv_dtype, kv_policy)
 
 
 def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None = None) -> ModuleOp:
@@ -169,7 +180,7 @@ def lower(source: Source, options: Options, tokens: int, on_pass: OnPass | None 
         on_pass("import", module, 0.0)
     name = "amk-decode" if tokens == 1 else "amk-prefill"
     storage = options.kv_dtype or "keep"
-    spec = f"{name}{{max-seq={options.max_seq} storage={storage}}}"
+    spec = f"{name}{{max-seq={options.max_seq} storage={storage} policy={options.kv_policy}}}"
     run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 

@@ -26,6 +26,9 @@ class Settings:
     report: Report = field(default=lambda text: None)
     speculate: bool = False
     """Whether there is to be a program that checks proposed tokens."""
+    kv_dtype: str | None = None
+    kv_policy: str = "doubling"
+    """As in `amk.compile`."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ def open_native(source: Source, settings: Settings) -> Decoder:
         settings.report(f"compiling {source.name}: {name}")
 
     settings.report(f"looking for {source.name} in the cache")
-    program = compile(source, "cpu", settings.max_seq, settings.dtype, on_pass, settings.speculate)
+    program = compile(
+        source, "cpu", settings.max_seq, settings.dtype, on_pass, settings.speculate,
+        settings.kv_dtype, settings.kv_policy,
+    )  # fmt: skip
     assert isinstance(program, Program)
     settings.report(f"loading the weights of {source.name}")
     return program.session(source, settings.threads)
@@ -67,8 +73,9 @@ def open_simt(source: Source, settings: Settings) -> Decoder:
     target = settings.target if settings.target.gpu is not None else find_target("h100")
     settings.report(f"compiling {source.name} for {target.name}, to run here")
     program = compile_kernels(
-        source, target, settings.max_seq, settings.dtype, workers=BLOCKS, machine_code=False
-    )
+        source, target, settings.max_seq, settings.dtype, workers=BLOCKS, machine_code=False,
+        kv_dtype=settings.kv_dtype, kv_policy=settings.kv_policy,
+    )  # fmt: skip
     return KernelSession(program, source, SimtDevice(program), SIMT_PATIENCE_S)
 
 
@@ -84,7 +91,10 @@ def open_cuda(source: Source, settings: Settings) -> Decoder:
     if target.gpu is None or found.gpu is None or target.gpu.arch != found.gpu.arch:
         raise AmkError(f"target {target.name!r} is not this machine's GPU: use {found.name!r}")
     settings.report(f"compiling {source.name} for {target.name}")
-    program = compile_kernels(source, target, settings.max_seq, settings.dtype)
+    program = compile_kernels(
+        source, target, settings.max_seq, settings.dtype, kv_dtype=settings.kv_dtype,
+        kv_policy=settings.kv_policy,
+    )  # fmt: skip
     settings.report(f"loading the weights of {source.name}")
     return KernelSession(program, source, CudaDevice(program))
 

@@ -153,6 +153,8 @@ class Decoder(ABC):
             raise ValueError(f"cannot truncate {self.length} positions to {length}")
         if self.cache is not None:
             self.cache.check_truncate(length)
+            if length == 0:
+                self.cache.reset()  # a ring holds the first rows again once they are written
         del self.tokens[length:]
 
     # ---- state ----

@@ -103,7 +103,8 @@ class HostMemory:
         if rows.dtype == carrier(spec.dtype):
             return rows
         if spec.dtype == "i8":
-            return rows.astype(np.int8)
+            with np.errstate(invalid="ignore"):  # a row that was never written is NaN
+                return rows.astype(np.int8)
         out = np.empty(rows.shape, carrier(spec.dtype))
         convert(rows, "f32", out, spec.dtype)
         return out

@@ -76,7 +76,10 @@ def open_interpreter(source: Source, settings: Settings) -> Interpreter:
     def on_pass(name: str, module: object, seconds: float) -> None:
         settings.report(f"lowering {source.name}: {name}")
 
-    options = options_for(source, "cpu", settings.max_seq, settings.dtype, settings.speculate)
+    options = options_for(
+        source, "cpu", settings.max_seq, settings.dtype, settings.speculate, settings.kv_dtype,
+        settings.kv_policy,
+    )  # fmt: skip
     modules = [lower(source, options, n, on_pass) for n in options.tokens]
     programs = [p for module in modules for p in programs_of(module)]
     settings.report(f"loading the weights of {source.name}")

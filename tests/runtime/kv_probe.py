@@ -92,7 +92,7 @@ class Plain:
 FULL = Shape(heads=6)
 WINDOWED = Shape(window=4)
 MAX_SEQ = 320
-_opened: dict[tuple[str, Shape, str], Decoder] = {}
+_opened: dict[tuple[str, Shape, str, str, str | None], Decoder] = {}
 
 
 def probe(shape: Shape = FULL, seed: int = 0) -> Probe:
@@ -100,13 +100,19 @@ def probe(shape: Shape = FULL, seed: int = 0) -> Probe:
 
 
 def fresh(
-    backend: str, shape: Shape = FULL, dtype: str = "f32", model: Probe | None = None
+    backend: str,
+    shape: Shape = FULL,
+    dtype: str = "f32",
+    model: Probe | None = None,
+    policy: str = "doubling",
+    storage: str | None = None,
 ) -> Decoder:
     """A decoder that was never fed; what is compiled is compiled once a run."""
-    key = (backend, shape, dtype)
+    key = (backend, shape, dtype, policy, storage)
     source = as_source(model or probe(shape), dtype)
     if key not in _opened:
-        _opened[key] = open_decoder(backend, source, Settings(max_seq=MAX_SEQ, dtype=dtype))
+        settings = Settings(max_seq=MAX_SEQ, dtype=dtype, kv_policy=policy, kv_dtype=storage)
+        _opened[key] = open_decoder(backend, source, settings)
     opened = _opened[key]
     if isinstance(opened, Session):
         return Session(opened.program, source, threads=2)
@@ -130,12 +136,12 @@ def keys_of(decoder: Decoder) -> np.ndarray:
 
 
 def poison(decoder: Decoder) -> None:
-    """Fills the spare rows of the caches with NaN."""
+    """Fills the spare rows of the caches with NaN, those of int8 with its largest number."""
     cache = state(decoder)
     for name, spec in cache.specs.items():
         slots = np.arange(cache.capacity(name))
         rows = cache.memory.get(spec, cache.arrays[name], len(slots), slots)
-        rows[spec.index(slice(decoder.length, None))] = np.nan
+        rows[spec.index(slice(decoder.length, None))] = 127 if spec.dtype == "i8" else np.nan
         cache.memory.put(spec, cache.arrays[name], len(slots), slots, rows)
 
 

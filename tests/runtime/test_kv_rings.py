@@ -105,6 +105,22 @@ def test_truncate_knows_what_a_ring_lost(backend: str) -> None:
         assert close(decoder.step(5), plain.last([5]))
 
 
+def test_a_ring_emptied_and_fed_again(backend: str, tmp_path: Path) -> None:
+    """What it lost before counts no more: few rows are saved, loaded and cut back."""
+    ids, plain = tokens(5), Plain(probe(WINDOWED))
+    with fresh(backend, WINDOWED) as decoder:
+        decoder.prefill(tokens(60, seed=1))
+        decoder.truncate(0)
+        decoder.prefill(ids)
+        assert np.array_equal(keys_of(decoder), plain.keys(ids))
+        decoder.save(tmp_path / "s.kv")
+        decoder.truncate(3)
+        assert close(decoder.step(7), plain.last([*ids[:3], 7]))
+    with fresh(backend, WINDOWED) as decoder:
+        decoder.load(tmp_path / "s.kv")
+        assert close(decoder.step(7), plain.last([*ids, 7]))
+
+
 def test_state_of_a_ring(backend: str, tmp_path: Path) -> None:
     ids = tokens(290)
     with fresh(backend, WINDOWED) as decoder:

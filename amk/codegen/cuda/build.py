@@ -122,7 +122,8 @@ def lower_for_gpu(
         on_pass("import", module, 0.0)
     tiles = "" if tile_bytes is None else f" tile-bytes={tile_bytes}"
     storage = options.kv_dtype or "keep"
-    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers} storage={storage}{tiles}}}"
+    kept = f"storage={storage} policy={options.kv_policy}"
+    spec = f"amk-cuda{{max-seq={options.max_seq} workers={workers} {kept}{tiles}}}"
     run_pipeline(module, spec, on_pass=on_pass, check="borders")
     return module
 
