@@ -22,8 +22,8 @@ def test_python_example(capsys):
     assert all(0 <= t < 256 for t in tokens)
 
 
-def test_toy_command(capsys):
-    (command,) = [c for c in COMMANDS if " toy " in c]
+@pytest.mark.parametrize("command", [c for c in COMMANDS if " toy " in c])
+def test_toy_command(command, capsys):
     assert main(shlex.split(command)[1:]) == 0
     assert len(capsys.readouterr().out.split()) == 8
 
