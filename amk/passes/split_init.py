@@ -24,16 +24,16 @@ Before:
 
 After, with `split-init{max-seq=64}`:
 
-    func.func @init() -> (tensor<8xf32>, tensor<64x1xf32>)
-        attributes {amk.names = ["norm.weight+1", "rope_cos"]} {
-      %w = lm.weight "norm.weight" : tensor<8xf32>
-      %s = lm.add_scalar %w, 1.0 : f64 : tensor<8xf32> -> tensor<8xf32>
+    func.func @init() -> (tensor<64x1xf32>, tensor<8xf32>)
+        attributes {amk.names = ["rope_cos", "norm.weight+1"]} {
       %zero = arith.constant 0 : index
       %p = lm.positions %zero : tensor<1x64xi64>
       %f = lm.cast %p : tensor<1x64xi64> -> tensor<1x64xf32>
       %c = lm.cos %f : tensor<1x64xf32>
       %table = lm.reshape %c : tensor<1x64xf32> -> tensor<64x1xf32>
-      func.return %s, %table : tensor<8xf32>, tensor<64x1xf32>
+      %w = lm.weight "norm.weight" : tensor<8xf32>
+      %s = lm.add_scalar %w, 1.0 : f64 : tensor<8xf32> -> tensor<8xf32>
+      func.return %table, %s : tensor<64x1xf32>, tensor<8xf32>
     }
     func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
       %s = lm.weight "@init/norm.weight+1" : tensor<8xf32>
@@ -320,8 +320,10 @@ class SplitInit(LmPass):
         cse(op)
         step = step_of(op, self.name)
         init = Init(op)
-        self.counts["weights"] += split_weights(step, init)
+        # Tables first: they need to see which constants they are made of.
         self.counts["tables"] += split_tables(step, init, op, self.max_seq)
+        rewrite(step, {}, self.name)
+        self.counts["weights"] += split_weights(step, init)
         rewrite(step, {}, self.name)
         self.counts["constants"] += split_constants(step, init)
         init.finish()

@@ -71,3 +71,24 @@ func.func @step(%x: tensor<1x3x4xf32>, %pos: index) -> (tensor<1x3x4xf32>, tenso
   %b = lm.mul %x, %s : tensor<1x3x4xf32>, tensor<1x1xf32> -> tensor<1x3x4xf32>
   func.return %a, %b : tensor<1x3x4xf32>, tensor<1x3x4xf32>
 }
+
+// -----
+
+// A constant in another shape, as frequencies from a buffer are: the table is made of it all the same.
+
+// CHECK:      func.func @init() -> tensor<64x2xf32> attributes {amk.names = ["rope_cos"]}
+// CHECK:        lm.matmul {{.*}} : tensor<1x2x1xf32>, tensor<1x1x64xf32> -> tensor<1x2x64xf32>
+// CHECK:      func.func @step
+// CHECK-NOT:    lm.matmul
+func.func @step(%x: tensor<1x1x2xf32>, %pos: index) -> tensor<1x1x2xf32> {
+  %b = lm.constant dense<[1.0, 0.1]> : tensor<2xf32>
+  %f = lm.reshape %b : tensor<2xf32> -> tensor<1x2x1xf32>
+  %p = lm.positions %pos : tensor<1x1xi64>
+  %u = lm.reshape %p : tensor<1x1xi64> -> tensor<1x1x1xi64>
+  %g = lm.cast %u : tensor<1x1x1xi64> -> tensor<1x1x1xf32>
+  %m = lm.matmul %f, %g : tensor<1x2x1xf32>, tensor<1x1x1xf32> -> tensor<1x2x1xf32>
+  %t = lm.transpose %m {permutation = array<i64: 0, 2, 1>} : tensor<1x2x1xf32> -> tensor<1x1x2xf32>
+  %c = lm.cos %t : tensor<1x1x2xf32>
+  %y = lm.mul %x, %c : tensor<1x1x2xf32>, tensor<1x1x2xf32> -> tensor<1x1x2xf32>
+  func.return %y : tensor<1x1x2xf32>
+}
