@@ -69,7 +69,7 @@ PIPELINES: dict[str, str] = {
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
         "amk-lm,kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,"
-        "lower-lm-to-mk{tile-bytes=32768},legal-mk,"
+        "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
         "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),
 }

@@ -59,3 +59,15 @@ def unreshape(box: Box, axis: int, old: Sequence[int], new: Sequence[int]) -> Bo
         start = offset // k
         return replace(whole, at, start, size // k) if start * k == offset else None
     return None
+
+
+def unreshape_pair(box: Box, axis: int, old: Sequence[int], new: Sequence[int]) -> Box | None:
+    """The same for a box cut on `axis`, to one index of it, and on the axis after: the two are one
+    axis [.., H · D, ..] of the operand."""
+    (first, one), (second, size) = box[axis : axis + 2]
+    if one != 1:
+        return None
+    depth = new[axis + 1]
+    joined: Box = (*box[:axis], (first * depth + second, size), *box[axis + 2 :])
+    shape = [*new[:axis], new[axis] * depth, *new[axis + 2 :]]
+    return unreshape(joined, axis, old, shape)

@@ -2,9 +2,9 @@
 
 What a tile needs is read off the boxes both sides touch: where part X writes [c · t0 + b, + s) of
 an axis and a tile of part Y reads [lo, hi) of it, the tile needs the tiles of X from
-(lo − b − s) floordiv c + 1 to (hi − 1 − b) floordiv c. A stage whose prologue needs the other
-stage waits for all of it as before. What whole stages implied is looked at again, and waits are
-added where nothing orders two accesses any more.
+(lo − b − s) floordiv c + 1 to (hi − 1 − b) floordiv c of t0; tiles of one t0 are a
+group. A stage whose prologue needs the other stage waits for all of it as before. What whole stages
+implied is looked at again, and waits are added where nothing orders two accesses any more.
 """
 
 from __future__ import annotations
@@ -103,9 +103,8 @@ def span_of(ctx: Context, early: Stage, x: Part, y: Part) -> Span | str | None:
 
 
 def span_of_boxes(ctx: Context, write: Access, read: Access) -> Span | str:
-    grid = write.part.grid
-    count = grid[0].constant if len(grid) == 1 else None
-    if count is None or not write.write or count < 2:
+    count = groups_of(write.part).value
+    if not write.write or count < 2:
         return ALL
     for (low, high), (first, end) in zip(write.box, read.box, strict=True):
         factors, size = affine(low), (high - low).constant
@@ -187,9 +186,9 @@ def stages_of(event) -> set[Stage]:  # type: ignore[no-untyped-def]
 
 
 def groups_of(part: Part) -> Const:
-    """A group a tile where the tiles are a row of fixed length, else one for all."""
-    count = part.grid[0].constant if len(part.grid) == 1 else None
-    return Const(count or 1)
+    """A group for each t0 where the number of tiles is fixed, else one for all."""
+    fixed = all(e.constant is not None for e in part.grid)
+    return Const((part.grid[0].constant or 1) if fixed else 1)
 
 
 def signal_part(program: mk.ProgramOp, part: Part, number: int) -> SSAValue:

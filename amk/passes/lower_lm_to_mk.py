@@ -89,6 +89,9 @@ class LowerLmToMk(ModulePass):
     """The symbol of the program."""
     tile_bytes: int = TILE_BYTES
     """Bytes of weights that a tile reads, about."""
+    workers: int = 0
+    """Of a static schedule that follows: tile sizes then give all of them as much to read, with
+    `tile_bytes` a tile at most."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         step = step_of(op, self.name)
@@ -101,7 +104,8 @@ class LowerLmToMk(ModulePass):
             raise AmkError(f"lower-lm-to-mk: max-seq {max_seq} is below the {tokens} new tokens")
         program = mk.ProgramOp(self.program, tokens, max_seq)
         op.body.block.insert_op_before(program, step)
-        Lowering(step.body.block, program.body.block, self.tile_bytes).run()
+        sizes = self.tile_bytes, self.workers
+        Lowering(step.body.block, program.body.block, *sizes).run()
         step.detach()
         step.erase()
 
@@ -130,10 +134,10 @@ class Lowering:
 
     `memory` holds the buffer of each value that lives in one, `buffers` all in order."""
 
-    def __init__(self, source: Block, target: Block, tile_bytes: int):
+    def __init__(self, source: Block, target: Block, tile_bytes: int, workers: int):
         self.source = source
         self.target = target
-        self.tile_bytes = tile_bytes
+        self.sizes = tile_bytes, workers
         self.memory: dict[SSAValue, SSAValue] = {}
         self.scales: dict[SSAValue, SSAValue] = {}
         self.weights: dict[tuple[str, Attribute], SSAValue] = {}
@@ -158,7 +162,7 @@ class Lowering:
         for op in self.source.ops:
             if isinstance(op, lm.StageOp):
                 self.declare_results(op)
-                stages += StageLowering(op, self, self.tile_bytes).run()
+                stages += StageLowering(op, self, *self.sizes).run()
             elif isinstance(op, kv.AppendOp):
                 raise AmkError("lower-lm-to-mk: kv.append outside a stage; run place-kv-append")
         for op in (*self.buffers, *stages):

@@ -13,6 +13,7 @@ from amk.ir.expr import Const, Expr, P, Sym
 from amk.ir.lm import shape_of
 from amk.passes.argmax_search import Search, searchable
 from amk.passes.boxes import Box, full, replace
+from amk.passes.tile_balance import balanced
 from amk.passes.tile_builder import TileBuilder
 from amk.passes.tile_components import Component, components, stage_tilings
 from amk.passes.tile_rules import chunk_range
@@ -34,10 +35,9 @@ class Memory(Protocol):
 class StageLowering:
     """Lowers one stage. `outputs` maps what it yields to its results outside."""
 
-    def __init__(self, stage: lm.StageOp, program: Memory, tile_bytes: int):
+    def __init__(self, stage: lm.StageOp, program: Memory, tile_bytes: int, workers: int = 0):
         self.stage = stage
         self.program = program
-        self.tile_bytes = tile_bytes
         self.builder = TileBuilder(program.buffer, Block())
         last = stage.body.block.last_op
         assert isinstance(last, lm.YieldOp)
@@ -68,6 +68,17 @@ class StageLowering:
         values = [v for v in self.outputs if v not in found | partials]
         values += [v for v in self.searches if v not in values]
         self.components = components(values, tilings, anchors)
+        self.sizes = self.tile_sizes(tile_bytes, workers)
+
+    def tile_sizes(self, tile_bytes: int, workers: int) -> list[int]:
+        """Features of a tile of each component that is cut; for `workers` where they are given."""
+        cut = [c for c in self.components if c.tilings]
+        for component in cut:
+            if any(self.outputs.get(v) in self.program.scales for v in component.values):
+                component.cuts = []  # the scale of a row of i8 needs the whole head
+        if workers and cut:
+            return balanced(cut, workers, tile_bytes)
+        return [c.tile_features(tile_bytes) for c in cut]
 
     def run(self) -> list[mk.StageOp]:
         """The stage, and one more for each argmax, which joins what its tiles found."""
@@ -75,8 +86,12 @@ class StageLowering:
         for op in self.stage.body.block.ops:
             if isinstance(op, lm.AttentionSplitOp):
                 parts += self.attention_parts(op)
+        sizes = iter(self.sizes)
         for group in self.components:
-            parts += self.feature_parts(group) if group.tilings else [self.single_part(group)]
+            if group.tilings:
+                parts += self.feature_parts(group, next(sizes))
+            else:
+                parts.append(self.single_part(group))
         name = self.stage.sym_name.data
         stages = [assemble(name, self.builder.prologue, parts)]
         stages[0].location = self.stage.location
@@ -92,10 +107,11 @@ class StageLowering:
             self.store(value, full(source_of(value)))
         return mk.PartOp([1], Region(body))
 
-    def feature_parts(self, group: Component) -> list[mk.PartOp]:
+    def feature_parts(self, group: Component, size: int) -> list[mk.PartOp]:
         """Tiles of `size` features each, and one more tile for what is left over."""
-        features, size = group.features, group.tile_features(self.tile_bytes)
-        count, left = divmod(features, size)
+        if size % group.granule and size < group.features:
+            return [self.head_part(group, size)]
+        count, left = divmod(group.features, size)
         for value in group.values:
             if value in self.searches:
                 self.program.buffers += self.searches[value].declare(count + (left > 0))
@@ -119,6 +135,17 @@ class StageLowering:
             if value in self.searches:
                 self.searches[value].search_tile(self.builder, box, T0 + first_tile)
         return mk.PartOp([tiles], Region(body))
+
+    def head_part(self, group: Component, size: int) -> mk.PartOp:
+        """A tile t0, t1 holds elements of head t0: the t1-th `size` of them, or of each half the
+        t1-th size / 2."""
+        each = group.cuts[0].size // size
+        heads = group.features // group.cuts[0].size
+        body = self.builder.begin_part(heads, each)
+        for value, cut in zip(group.values, group.cuts, strict=True):
+            for box in cut.boxes(full(source_of(value)), T0, T1, size):
+                self.store(value, box)
+        return mk.PartOp([heads, each], Region(body))
 
     def store(self, value: SSAValue, box: Box) -> None:
         """Stores a box of a stage's output; an appended box lands P rows further on."""

@@ -30,11 +30,14 @@ class TileBuilder:
         self.matrices: dict[SSAValue, SSAValue] = {}
         self.part = Block()
         self.made: dict[tuple[SSAValue, Box], SSAValue] = {}
+        self.extents: dict[str, int] = {}
         self.location: LocationAttr = UnknownLoc()
 
-    def begin_part(self) -> Block:
+    def begin_part(self, *extents: int) -> Block:
+        """A new part, whose coordinates t0, t1, … are below `extents` where these are given."""
         self.part = Block()
         self.made = {}
+        self.extents = {f"t{i}": n for i, n in enumerate(extents)}
         return self.part
 
     def emit(self, op: Operation, box: Box) -> SSAValue:

@@ -16,7 +16,17 @@ from amk.errors import AmkError
 from amk.ir import lm, mk
 from amk.ir.expr import Const, Expr, P, ceildiv, maximum, wrap
 from amk.ir.lm import element_of, product, shape_of
-from amk.passes.boxes import Box, broadcast_box, full, is_full, replace, sizes, unreshape
+from amk.passes.boxes import (
+    Box,
+    broadcast_box,
+    full,
+    is_full,
+    replace,
+    sizes,
+    unreshape,
+    unreshape_pair,
+)
+from amk.passes.head_cut import which_half
 from amk.passes.rewriting import integers, where
 
 if TYPE_CHECKING:
@@ -124,6 +134,10 @@ def norm(b: TileBuilder, op: lm.NormOp, box: Box) -> SSAValue:
 
 def rope(b: TileBuilder, op: lm.RopeOp, box: Box) -> SSAValue:
     axis, depth = len(box) - 1, shape_of(op.input)[-1]
+    offset, size = box[axis]
+    half = which_half(offset, size, depth, b.extents)
+    if half is not None:
+        return rope_half(b, op, box, half)
     row = replace(box, axis, 0, depth)
     x = b.pull(op.input, row)
     start = [Const(0)] * len(box)
@@ -138,12 +152,28 @@ def rope(b: TileBuilder, op: lm.RopeOp, box: Box) -> SSAValue:
     return b.narrow(y, box, axis)
 
 
+def rope_half(b: TileBuilder, op: lm.RopeOp, box: Box, half: int) -> SSAValue:
+    """Some columns of one half, made from themselves and from their partners in the other one."""
+    axis, depth = len(box) - 1, shape_of(op.input)[-1]
+    offset, size = box[axis]
+    away = -depth // 2 if half else depth // 2
+    x = b.pull(op.input, box)
+    partner = b.pull(op.input, replace(box, axis, offset + away, size))
+    turned = partner if half else b.emit(mk.UnaryOp("neg", partner), box)
+    cos, sin = (b.pull(v, broadcast_box(v, box)) for v in (op.cos, op.sin))
+    straight = b.emit(mk.BinaryOp("mul", x, cos), box)
+    return b.emit(mk.BinaryOp("add", straight, b.emit(mk.BinaryOp("mul", turned, sin), box)), box)
+
+
 def reshape(b: TileBuilder, op: lm.ReshapeOp, box: Box) -> SSAValue:
     old, new = shape_of(op.input), shape_of(op.result)
     if is_full(box, new):
         return b.emit(mk.ReshapeOp(b.pull(op.input, full(op.input)), new), box)
     cut = [i for i, (_, size) in enumerate(box) if size != new[i]]
-    source = unreshape(box, cut[0], old, new) if len(cut) == 1 else None
+    if len(cut) == 2:
+        source = unreshape_pair(box, cut[0], old, new) if cut[1] == cut[0] + 1 else None
+    else:
+        source = unreshape(box, cut[0], old, new) if len(cut) == 1 else None
     if source is None:
         return b.through_full(op.result, box)
     return b.emit(mk.ReshapeOp(b.pull(op.input, source), sizes(box)), box)
