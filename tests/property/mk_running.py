@@ -29,12 +29,14 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Lowering:
-    """How a decoder is lowered: chunks of the cache, where appends go, bytes of a tile."""
+    """How a decoder is lowered: chunks of the cache, where appends go, bytes of a tile, and the
+    workers that tiles are balanced for (0: from shapes alone)."""
 
     chunk: int = 16
     append: str = "auto"
     tile_bytes: int = 64
     greedy: bool = True
+    workers: int = 0
 
     @property
     def lm(self) -> str:
@@ -47,7 +49,8 @@ class Lowering:
 
     @property
     def mk(self) -> str:
-        return f"lower-lm-to-mk{{tile-bytes={self.tile_bytes}}},legal-mk,plan-buffers,schedule"
+        sizes = f"tile-bytes={self.tile_bytes} workers={self.workers}"
+        return f"lower-lm-to-mk{{{sizes}}},legal-mk,plan-buffers,schedule"
 
 
 LOWERINGS = st.builds(
@@ -56,6 +59,7 @@ LOWERINGS = st.builds(
     append=st.sampled_from(("auto", "epilogue", "attention", "stage")),
     tile_bytes=st.sampled_from((64, 200, 48 * 1024)),
     greedy=st.booleans(),
+    workers=st.sampled_from((0, 3, 7)),
 )
 
 

@@ -93,10 +93,12 @@ def test_leftover_tile() -> None:
 
 def test_results_do_not_depend_on_tiles() -> None:
     """Each output is one dot product in one order, so tile sizes change no bit."""
-    spec = DecoderSpec(tokens=3, layers=2, kv_heads=2, group=2, width=12, inner=10, vocab=257)
+    spec = DecoderSpec(
+        tokens=3, layers=2, kv_heads=2, group=2, head=8, rotary=8, width=12, inner=10, vocab=257
+    )
     outputs = []
-    for tile_bytes in (1, 200, 1 << 20):
-        decoder = MkDecoder(*lower(spec, Lowering(tile_bytes=tile_bytes)))
+    for tile_bytes, workers in ((1, 0), (200, 0), (1 << 20, 0), (1, 3), (100, 5), (1 << 20, 64)):
+        decoder = MkDecoder(*lower(spec, Lowering(tile_bytes=tile_bytes, workers=workers)))
         outputs.append([decoder.step(t) for t in random_tokens(spec, 2)])
     for other in outputs[1:]:
         np.testing.assert_array_equal(outputs[0], other)

@@ -163,11 +163,11 @@ def configurations(module: ModuleOp, gpu: Gpu) -> Iterator[Configuration]:
     kept = max(min(wanted, gpu.shared - fixed_bytes(MAX_SLOTS) - area), 0)
     room = gpu.shared - fixed_bytes(MAX_SLOTS) - kept - 2 * area
     ring = min(gpu.in_flight, room) if program.tokens.value.data == 1 else 0
-    for rows in (2, 1):
-        for part in (1, 2):
-            if ring > 0:
-                yield Configuration(ring // part, rows, kept)
-        yield Configuration(0, rows, kept)
+    # A smaller ring saves shared memory, fewer rows save registers; without a ring nothing runs
+    # ahead, so that comes last.
+    for size in (ring, ring // 2, 0) if ring > 0 else (0,):
+        for rows in (2, 1):
+            yield Configuration(size, rows, kept)
 
 
 def emit(
