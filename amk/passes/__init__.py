@@ -68,7 +68,8 @@ PIPELINES: dict[str, str] = {
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
-        "amk-lm,kv-policy,kv-dtype,greedy-head,fuse,place-kv-append,"
+        "amk-lm,kv-policy,kv-dtype,greedy-head,fuse{whole-heads=reader},place-kv-append,"
+        "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
         "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
         "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),

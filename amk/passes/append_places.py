@@ -10,6 +10,10 @@ cache's dtype, F bytes of them in f32, T tiles of the stage that computes them a
 | epilogue | C / T, and F / T where something else reads the rows | 0 |
 | attention | F / T to keep the rows, F / H to read them back, C / H | 0 |
 | stage | F / T, then F + C on one worker | 1 |
+
+Rows that a stage without a contraction makes, for the append alone, are made by the attention
+instead where that appends them: the other two places then keep a stage more, and attention keeps no
+rows.
 """
 
 from __future__ import annotations
@@ -55,6 +59,16 @@ def computing_stage(append: kv.AppendOp) -> lm.StageOp | None:
     """The stage that computes the new rows."""
     owner = append.entries.owner
     return owner if isinstance(owner, lm.StageOp) else None
+
+
+def row_stage(append: kv.AppendOp) -> lm.StageOp | None:
+    """The stage that computes the new rows, when it is there for them alone and contracts nothing:
+    whoever appends them in another stage computes them there, and this one goes."""
+    stage = computing_stage(append)
+    if stage is None or len(stage.results) > 1 or len(list(append.entries.uses)) > 1:
+        return None
+    anchors = (lm.LinearOp, lm.AttentionSplitOp)
+    return None if any(isinstance(op, anchors) for op in stage.walk()) else stage
 
 
 def inner_value(stage: lm.StageOp, result: SSAValue) -> SSAValue:
@@ -130,12 +144,15 @@ def cost(append: kv.AppendOp, place: str) -> float:
     count, heads = product(shape_of(entries)), shape_of(entries)[1] if entry_heads(entries) else 1
     kept, stored = 4.0 * count, float(count * mk.BufferType.get((1,), type.element_type).nbytes())
     tiles = tiles_of(append)
+    alone = row_stage(append) is not None
+    if place == "attention":
+        rows = 0.0 if alone else kept / tiles
+        return (rows + (kept + stored) / heads) / WORKER_BYTES_NS
+    boundary = BOUNDARY_NS if alone else 0.0
     if place == "epilogue":
         elsewhere = len(list(entries.uses)) > 1
-        return (stored + (kept if elsewhere else 0.0)) / tiles / WORKER_BYTES_NS
-    if place == "attention":
-        return (kept / tiles + (kept + stored) / heads) / WORKER_BYTES_NS
-    return (kept / tiles + kept + stored) / WORKER_BYTES_NS + BOUNDARY_NS
+        return (stored + (kept if elsewhere else 0.0)) / tiles / WORKER_BYTES_NS + boundary
+    return (kept / tiles + kept + stored) / WORKER_BYTES_NS + BOUNDARY_NS + boundary
 
 
 def entry_heads(entries: SSAValue) -> bool:

@@ -5,6 +5,10 @@ whole row (a norm, the join of attention's partials) run in the prologue of the 
 them. Contractions of one input become one stage (QKV, gate and up). A row value that several
 stages need is stored by the first of them. Pure regrouping: every value is computed as before.
 
+`whole-heads` says where an op runs that needs all of a head (a norm over it, a slice of it): in the
+`epilogue` of the contraction, whose tiles then hold whole heads, or with the `reader` of its result,
+which leaves the contraction's tiles as small as they like.
+
 Before:
 
     func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
@@ -59,8 +63,10 @@ from xdsl.passes import ModulePass
 from amk.errors import AmkError
 from amk.ir import kv, lm
 from amk.ir.lm import shape_of
+from amk.passes.head_cut import HeadCut, head_cut, needs_head
 from amk.passes.tiling import FUSIBLE, Tiling, of_linear, through
 
+WHOLE_HEADS = ("epilogue", "reader")
 ANCHORS = (lm.LinearOp, lm.AttentionSplitOp)
 FLOATING = (*FUSIBLE, lm.EmbeddingOp, lm.AttentionCombineOp, lm.ArgmaxOp)
 
@@ -84,8 +90,10 @@ class Fuser:
     """Assigns every op of one block to a group, or leaves it floating (cloned where needed) or
     free (depends on weights, constants and the position alone; stays outside stages)."""
 
-    def __init__(self, block: Block):
+    def __init__(self, block: Block, whole_heads: str = "epilogue"):
         self.block = block
+        self.whole_heads = whole_heads
+        self.cuts: dict[SSAValue, HeadCut | None] = {}
         self.groups: dict[int, Group] = {}
         self.numbers = count()  # a group's number is its place; merged groups leave gaps
         self.home: dict[SSAValue, int] = {}  # value → group that computes it
@@ -191,6 +199,8 @@ class Fuser:
             tilings.add(None if t is None else through(op, v, t))
         if len(tilings) != 1 or None in tilings:
             return False
+        if self.whole_heads == "reader" and any(needs_head(op, self.cut(v)) for v in inside):
+            return False
         for v in siblings:
             self.absorb(number, self.home[v])
         group.ops.append(op)
@@ -198,6 +208,10 @@ class Fuser:
         group.tilings[op.results[0]] = next(t for t in tilings if t is not None)
         self.enter(op, number)
         return True
+
+    def cut(self, value: SSAValue) -> HeadCut | None:
+        """How a value of a group is cut inside its heads."""
+        return head_cut(value, self.home, self.cuts)
 
     def join_argmax(self, op: lm.ArgmaxOp, number: int) -> bool:
         """An argmax over the features of a contraction is found tile by tile."""
@@ -305,7 +319,7 @@ def uses(op: Operation) -> list[Operation]:
 
 
 def stage_name(ops: list[Operation]) -> str:
-    """Named by its contractions' weights, or by its first op."""
+    """Named by its contractions' weights, by its attention, or by its first op."""
     keys: list[str] = []
     for op in ops:
         if isinstance(op, lm.LinearOp):
@@ -315,7 +329,8 @@ def stage_name(ops: list[Operation]) -> str:
             if isinstance(source, lm.WeightOp):
                 keys.append(source.key.data.removesuffix(".weight"))
     if not keys:
-        return ops[0].name.removeprefix("lm.") if ops else "row"
+        named = next((op for op in ops if isinstance(op, ANCHORS)), ops[0] if ops else None)
+        return "row" if named is None else named.name.removeprefix("lm.")
     prefix = keys[0].rpartition(".")[0]
     rest = [k.removeprefix(prefix + ".") if k.startswith(prefix + ".") else k for k in keys]
     return f"{prefix}.{'+'.join(rest)}" if prefix else "+".join(rest)
@@ -324,10 +339,15 @@ def stage_name(ops: list[Operation]) -> str:
 @dataclass(frozen=True)
 class Fuse(ModulePass):
     name = "fuse"
+    whole_heads: str = "epilogue"
+    """Where what needs a whole head runs: `epilogue` or `reader`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.whole_heads not in WHOLE_HEADS:
+            known = ", ".join(WHOLE_HEADS)
+            raise AmkError(f"fuse: whole-heads {self.whole_heads!r}; known: {known}")
         for function in op.ops:
             if isinstance(function, func.FuncOp) and function.sym_name.data == "step":
-                fuser = Fuser(function.body.block)
+                fuser = Fuser(function.body.block, self.whole_heads)
                 fuser.run()
                 fuser.rewrite()

@@ -88,6 +88,20 @@ def through(op: Operation, operand: SSAValue, cut: HeadCut | None) -> HeadCut | 
     return None
 
 
+def needs_head(op: Operation, cut: HeadCut | None) -> bool:
+    """Does an op on a value in heads need all elements of one: a reduction, or a rearrangement?"""
+    if cut is None:
+        return False
+    match op:
+        case lm.NormOp():
+            return cut.depth == len(shape_of(op.input)) - 1
+        case lm.ReduceOp():
+            return cut.depth in integers(op.dims)
+        case lm.SliceOp() | lm.ConcatOp() | lm.SoftmaxOp():
+            return op.dim.value.data == cut.depth
+    return False
+
+
 def head_cut(
     value: SSAValue, known: Container[SSAValue], cuts: dict[SSAValue, HeadCut | None]
 ) -> HeadCut | None:

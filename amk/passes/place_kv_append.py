@@ -12,8 +12,10 @@ Before:
     !cache = !kv.cache<1x1x?x4xf32, axis = 2, policy = "static">
     func.func @step(%x: tensor<1x1x1x4xf32>, %pos: index, %k: !cache)
         -> (tensor<4x1x1x1x4xf32>, !cache) {
+      %w = lm.weight "k.weight" : tensor<4x4xf32>
       %y = lm.stage "kv" {
-        %n = lm.neg %x : tensor<1x1x1x4xf32>
+        %n = lm.linear %x, %w
+          : tensor<1x1x1x4xf32>, tensor<4x4xf32> -> tensor<1x1x1x4xf32>
         lm.yield %n : tensor<1x1x1x4xf32>
       } : tensor<1x1x1x4xf32>
       %next = kv.append %k, %y : tensor<1x1x1x4xf32> -> !cache
@@ -32,8 +34,10 @@ After:
     !cache = !kv.cache<1x1x?x4xf32, axis = 2, policy = "static">
     func.func @step(%x: tensor<1x1x1x4xf32>, %pos: index, %k: !cache)
         -> (tensor<4x1x1x1x4xf32>, !cache) {
+      %w = lm.weight "k.weight" : tensor<4x4xf32>
       %next = lm.stage "kv" {
-        %n = lm.neg %x : tensor<1x1x1x4xf32>
+        %n = lm.linear %x, %w
+          : tensor<1x1x1x4xf32>, tensor<4x4xf32> -> tensor<1x1x1x4xf32>
         %a = kv.append %k, %n : tensor<1x1x1x4xf32> -> !cache
         lm.yield %a : !cache
       } : !cache
@@ -59,7 +63,13 @@ from xdsl.passes import ModulePass
 
 from amk.errors import AmkError
 from amk.ir import kv, lm
-from amk.passes.append_places import PLACES, choices, computing_stage, reading_attention
+from amk.passes.append_places import (
+    PLACES,
+    choices,
+    computing_stage,
+    reading_attention,
+    row_stage,
+)
 from amk.passes.remarks import Remark, remark
 from amk.passes.rewriting import where
 
@@ -172,7 +182,7 @@ def into_own_stage(append: kv.AppendOp) -> None:
 def into_attention(append: kv.AppendOp) -> None:
     """Appends at the start of the attention stage that reads the rows first, which yields the next
     version to whoever else reads it."""
-    reader = reading_attention(append)
+    reader, made = reading_attention(append), row_stage(append)
     assert reader is not None
     stage = reader.parent_op()
     assert isinstance(stage, lm.StageOp)
@@ -185,6 +195,8 @@ def into_attention(append: kv.AppendOp) -> None:
     assert first is not None
     assert isinstance(last, lm.YieldOp)
     body.insert_op_before(inner, first)
+    if made is not None:
+        move_in(made, inner)
     append.result.replace_uses_with_if(
         inner.result, lambda use: use.operation.parent is body and use.operation is not inner
     )
@@ -202,6 +214,20 @@ def into_attention(append: kv.AppendOp) -> None:
     append.result.replace_all_uses_with(rebuilt.results[-1])
     append.detach()
     append.erase()
+    stage.detach()
+    stage.erase()
+
+
+def move_in(stage: lm.StageOp, append: kv.AppendOp) -> None:
+    """Moves what a stage computes in front of the append of its one result; the stage goes."""
+    body = append.parent
+    last = stage.body.block.last_op
+    assert body is not None
+    assert isinstance(last, lm.YieldOp)
+    for op in [op for op in stage.body.block.ops if op is not last]:
+        op.detach()
+        body.insert_op_before(op, append)
+    stage.results[0].replace_all_uses_with(last.arguments[0])
     stage.detach()
     stage.erase()
 

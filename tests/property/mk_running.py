@@ -37,6 +37,7 @@ class Lowering:
     tile_bytes: int = 64
     greedy: bool = True
     workers: int = 0
+    whole_heads: str = "epilogue"
 
     @property
     def lm(self) -> str:
@@ -45,7 +46,7 @@ class Lowering:
     @property
     def stages(self) -> str:
         head = "greedy-head," if self.greedy else ""
-        return f"{head}fuse,place-kv-append{{at={self.append}}}"
+        return f"{head}fuse{{whole-heads={self.whole_heads}}},place-kv-append{{at={self.append}}}"
 
     @property
     def mk(self) -> str:
@@ -60,6 +61,7 @@ LOWERINGS = st.builds(
     tile_bytes=st.sampled_from((64, 200, 48 * 1024)),
     greedy=st.booleans(),
     workers=st.sampled_from((0, 3, 7)),
+    whole_heads=st.sampled_from(("epilogue", "reader")),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from xdsl.dialects.func import ReturnOp
 
 from amk.ir import kv, lm
@@ -15,14 +16,14 @@ FREE = (lm.WeightOp, lm.ConstantOp, lm.CastOp, lm.RowsOp, *lm.SHAPE)
 """Ops that may stay outside stages: they depend on weights and the position alone."""
 
 
-@given(decoders(("f32", "bf16")))
+@given(decoders(("f32", "bf16")), st.sampled_from(("epilogue", "reader")))
 @settings(max_examples=20, deadline=None)
-def test_keeps_every_bit(spec: DecoderSpec) -> None:
+def test_keeps_every_bit(spec: DecoderSpec, whole_heads: str) -> None:
     module, weights = build(spec)
     run_pipeline(module, f"{Lowering().lm},greedy-head")
     before = launches(module, weights, spec)
     work = [op.name for op in module.walk() if isinstance(op, lm.LinearOp | lm.AttentionSplitOp)]
-    run_pipeline(module, "fuse")
+    run_pipeline(module, f"fuse{{whole-heads={whole_heads}}}")
     assert_same(before, launches(module, weights, spec), 0.0)
     step = next(op for op in module.ops if op.properties["sym_name"].data == "step")  # type: ignore[union-attr]
     block = step.regions[0].block

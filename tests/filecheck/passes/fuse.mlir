@@ -1,4 +1,5 @@
 // RUN: amk-opt %s -p fuse --split-input-file | filecheck %s
+// RUN: amk-opt %s -p 'fuse{whole-heads=reader}' --split-input-file | filecheck %s --check-prefix=READER
 
 // Q, K and V read one norm, which nothing else needs: one stage, the norm in its prologue.
 // CHECK-LABEL: func.func @step(%x: tensor<1x1x8xf32>
@@ -136,4 +137,30 @@ func.func @step(%f: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x8xf32> {
   %c = lm.linear %f, %w3 : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
   %y = lm.add %c, %b : tensor<1x1x8xf32>, tensor<1x1x8xf32> -> tensor<1x1x8xf32>
   func.return %y : tensor<1x1x8xf32>
+}
+// -----
+// A norm over a head stays in the epilogue, whose tiles then hold whole heads, or goes to its reader.
+// CHECK-LABEL: func.func @step(%x: tensor<1x1x8xf32>
+// CHECK:       lm.stage "attn.q" {
+// CHECK-NEXT:    lm.linear
+// CHECK-NEXT:    lm.reshape
+// CHECK-NEXT:    lm.rms_norm
+// CHECK-NEXT:    lm.rope
+// CHECK-NEXT:    lm.yield
+// READER-LABEL: lm.stage "attn.q" {
+// READER-NEXT:    lm.linear
+// READER-NEXT:    [[h:%.+]] = lm.reshape
+// READER-NEXT:    lm.yield [[h]]
+// READER:       lm.stage "rms_norm" {
+// READER-NEXT:    lm.rms_norm
+// READER-NEXT:    lm.rope
+// READER-NEXT:    lm.yield
+func.func @step(%x: tensor<1x1x8xf32>, %pos: index) -> tensor<1x1x2x4xf32> {
+  %wq = lm.weight "attn.q.weight" : tensor<8x8xf32>
+  %c = lm.weight "cos" : tensor<4xf32>
+  %q = lm.linear %x, %wq : tensor<1x1x8xf32>, tensor<8x8xf32> -> tensor<1x1x8xf32>
+  %h = lm.reshape %q : tensor<1x1x8xf32> -> tensor<1x1x2x4xf32>
+  %n = lm.rms_norm %h {eps = 1.0e-5 : f64} : tensor<1x1x2x4xf32>
+  %r = lm.rope %n, %c, %c : tensor<1x1x2x4xf32>, tensor<4xf32>, tensor<4xf32> -> tensor<1x1x2x4xf32>
+  func.return %r : tensor<1x1x2x4xf32>
 }
