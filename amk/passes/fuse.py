@@ -5,9 +5,9 @@ whole row (a norm, the join of attention's partials) run in the prologue of the 
 them. Contractions of one input become one stage (QKV, gate and up). A row value that several
 stages need is stored by the first of them. Pure regrouping: every value is computed as before.
 
-`whole-heads` says where an op runs that needs all of a head (a norm over it, a slice of it): in the
-`epilogue` of the contraction, whose tiles then hold whole heads, or with the `reader` of its result,
-which leaves the contraction's tiles as small as they like.
+`whole-heads` says where an op runs that needs all of a head (a norm over it, a slice of it): in
+the `epilogue` of the contraction, whose tiles then hold whole heads, or with the `reader` of its
+result, which leaves the contraction's tiles as small as they like.
 
 Before:
 
