@@ -70,7 +70,6 @@ PIPELINES: dict[str, str] = {
     "amk-cuda": (
         "amk-lm,kv-policy,kv-dtype,greedy-head,fuse{whole-heads=reader},place-kv-append,"
         "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
-        "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
         "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),
 }
