@@ -7,7 +7,11 @@ which signals a wait saw (sleep sets leave out the others); `sample` tries seque
 and random ones.
 
 The adversary gives every tile to a worker of its own, so that nothing but events orders memory,
-and fills rings as far ahead as they allow.
+and fills rings as far ahead as they allow; `hold` makes one tile wait for as long as others can
+run.
+
+A launch may take several steps: a step ends when the tile that writes the output `next` does, and
+every worker waits for that before it begins the next.
 """
 
 from __future__ import annotations
@@ -41,17 +45,31 @@ class Launch:
     """One launch, a step at a time. `enabled` lists the workers that can take a step."""
 
     def __init__(
-        self, program: mk.ProgramOp, past: int, workers: int, counters: Counters | None = None
+        self,
+        program: mk.ProgramOp,
+        past: int,
+        workers: int,
+        counters: Counters | None = None,
+        steps: int = 1,
     ):
         self.program = program
         self.past = past
+        self.more = steps - 1
+        self.maker = maker_of(program)
         self.static = program.static_workers is not None
         self.workers = program.static_workers or workers
-        self.shadow = Shadow(program, past, self.workers)
-        self.lists = [tiles_of(stage, past) for stage in program.stages()]
-        tiles = [tile for tiles in self.lists for tile in tiles]
+        self.shadow = Shadow(program, past, self.workers, steps)
         self.counters = Counters(program) if counters is None else counters
-        self.counters.begin(past, tiles)
+        self.rings: dict[tuple[int, SSAValue], Ring] = {}
+        self.begin()
+        if self.static:
+            self.open_rings(steps)
+
+    def begin(self) -> None:
+        """The tiles of a step, nobody's yet."""
+        tiles = [t for stage in self.program.stages() for t in tiles_of(stage, self.past)]
+        self.tiles = tiles
+        self.counters.begin(self.past, tiles)
         self.released: dict[Group, object] = {}
         self.queue = list(reversed(tiles))
         self.own: list[list[Tile]] = [[] for _ in range(self.workers)]
@@ -60,11 +78,28 @@ class Launch:
                 self.own[tile.worker(self.workers)].append(tile)
         self.tile: list[Tile | None] = [None] * self.workers
         self.stage: list[mk.StageOp | None] = [None] * self.workers
-        self.rings: dict[tuple[int, SSAValue], Ring] = {}
-        if self.static:
-            self.open_rings()
 
-    # ---- steps ----
+    def busy(self) -> bool:
+        """Is any tile of this step unfinished?"""
+        left = any(self.own) if self.static else bool(self.queue)
+        return left or any(t is not None for t in self.tile)
+
+    def next_step(self, worker: int) -> None:
+        """`worker` has written the token: every worker may go on to the next step."""
+        self.more -= 1
+        if self.busy():
+            self.shadow.fault("step", f"a tile at P = {self.past} may run in the next step")
+            self.more = 0
+            return
+        self.settle()
+        token = self.shadow.release(worker)
+        for other in range(self.workers):
+            self.shadow.acquire(other, token)
+        self.past += self.shadow.tokens
+        self.shadow.next_step()
+        self.begin()
+
+    # ---- steps of workers ----
 
     def next_keys(self, worker: int) -> frozenset[Key] | None:
         """What a worker's next step shares with other workers: the ticket, or groups it waits for
@@ -77,7 +112,10 @@ class Launch:
             return frozenset() if self.static else frozenset([("ticket", 0)])
         if self.stage[worker] is not tile.stage:
             return frozenset(("group", g) for g in self.stage_groups(tile.stage))
-        return frozenset(("group", g) for g in (*tile.waits(), *tile.signals()))
+        step: list[Key] = [("step", 0)] if self.more else []
+        if self.more and tile.part is self.maker:
+            step.append(("ticket", 0))
+        return frozenset([*step, *(("group", g) for g in (*tile.waits(), *tile.signals()))])
 
     def stage_groups(self, stage: mk.StageOp) -> list[Group]:
         return [(e, g) for e in stage.waits for g in range(self.counters.groups[e])]
@@ -124,6 +162,8 @@ class Launch:
             self.released[group] = clock if before is None else clock.clip(min=before)  # type: ignore[arg-type]
         self.counters.finish(tile)
         self.tile[worker] = None
+        if self.more and tile.part is self.maker:
+            self.next_step(worker)
 
     def acquire(self, worker: int, groups: list[Group]) -> None:
         for group in groups:
@@ -135,24 +175,28 @@ class Launch:
 
     def finish(self) -> list[Fault]:
         """Faults of a launch in which no worker can take a step any more."""
-        if any(t is not None for t in self.tile) or (self.queue and not self.static):
+        if self.busy():
             self.shadow.fault("hang", f"every worker waits at P = {self.past}")
             return self.shadow.faults
-        if self.static and any(self.own):
-            self.shadow.fault("hang", f"every worker waits at P = {self.past}")
-            return self.shadow.faults
+        self.settle()
+        return self.shadow.faults
+
+    def settle(self) -> None:
+        """What a step owes once its tiles are done."""
         self.shadow.finish()
         for group, target in self.counters.targets.items():
             if self.counters.counts[group] != target:
                 what = f"group {group[1]} ends at {self.counters.counts[group]}, not {target}"
                 self.shadow.fault("counter", what)
-        return self.shadow.faults
 
     # ---- rings ----
 
-    def open_rings(self) -> None:
-        for worker, tiles in enumerate(self.own):
-            for tile in tiles:
+    def open_rings(self, steps: int) -> None:
+        """The pieces of all steps: a ring is filled ahead of the token too."""
+        for step in range(steps):
+            past = self.past + step * self.shadow.tokens
+            for tile in (t for stage in self.program.stages() for t in tiles_of(stage, past)):
+                worker = tile.worker(self.workers)
                 for op in tile.part.body.block.ops:
                     if isinstance(op, mk.MatmulOp) and op.stream is not None:
                         stream = op.stream.owner
@@ -187,6 +231,18 @@ class Launch:
             ring.used += 1
 
 
+def maker_of(program: mk.ProgramOp) -> mk.PartOp | None:
+    """The part whose tile writes the token that the next step reads."""
+    for stage in program.stages():
+        for part in stage.part_ops():
+            for op in part.body.block.ops:
+                if isinstance(op, mk.StoreOp):
+                    buffer = mk.buffer_of(op.buffer)
+                    if (buffer.kind.data, buffer.source.data) == ("output", "next"):
+                        return part
+    return None
+
+
 # ---- schedules ----------------------------------------------------------------------------
 
 
@@ -219,14 +275,29 @@ def idle_first(ready: Sequence[int], launch: Launch) -> int:
     return idle[-1] if idle else ready[-1]
 
 
+def fresh_first(ready: Sequence[int], launch: Launch) -> int:
+    """As `idle_first`, and a worker that knows least: in each step another one a tile."""
+    idle = [w for w in ready if launch.tile[w] is None]
+    clock = launch.shadow.clock
+    return min(idle, key=lambda w: int(clock[w, w])) if idle else ready[-1]
+
+
 def sample(
-    program: mk.ProgramOp, past: int, seed: int = 0, runs: int = 2, chained: bool = False
+    program: mk.ProgramOp,
+    past: int,
+    seed: int = 0,
+    runs: int = 2,
+    chained: bool = False,
+    steps: int = 1,
 ) -> list[Fault]:
-    """Faults over one sequential, two adversarial and some random interleavings, stopping at the
-    first with any. `chained` launches at P = 0 first, with counters that go on."""
+    """Faults over one sequential, some adversarial and some random interleavings, stopping at the
+    first with any. `chained` launches at P = 0 first, with counters that go on; each launch takes
+    `steps` steps."""
     rng = random.Random(seed)
-    many = max(tile_count(program, past), 1)
+    many = max(tile_count(program, past), 1) * steps
     tries: list[tuple[int, Choose]] = [(1, first_ready), (many, idle_first), (many, last_ready)]
+    if steps > 1:
+        tries.append((many, fresh_first))
     if program.static_workers is not None:
         tries = [(1, first_ready), (1, last_ready)]
     tries += [(rng.choice((2, 3, many)), at_random(rng)) for _ in range(runs)]
@@ -235,13 +306,31 @@ def sample(
         if chained and past:
             before = Launch(program, 0, 1, counters)
             run(before, first_ready)
-        faults = run(Launch(program, past, workers, counters), choose)
+        faults = run(Launch(program, past, workers, counters, steps), choose)
         if faults:
             return faults
     return []
 
 
-def explore(program: mk.ProgramOp, past: int, workers: int, limit: int = 10_000) -> list[Fault]:
+def hold(program: mk.ProgramOp, past: int, steps: int) -> list[Fault]:
+    """Faults when one tile of the first step, each in turn, waits until nothing else can run."""
+    count = tile_count(program, past)
+    for victim in range(count):
+        launch = Launch(program, past, count * steps, steps=steps)
+        held = launch.tiles[victim]
+
+        def choose(ready: Sequence[int], launch: Launch, held: Tile = held) -> int:
+            others = [w for w in ready if launch.tile[w] is not held]
+            return fresh_first(others or ready, launch)
+
+        if faults := run(launch, choose):
+            return faults
+    return []
+
+
+def explore(
+    program: mk.ProgramOp, past: int, workers: int, limit: int = 10_000, steps: int = 1
+) -> list[Fault]:
     """Faults over every interleaving of `workers` workers, up to the order of steps that share
     nothing; RuntimeError after `limit` launches."""
     launches = 0
@@ -251,7 +340,7 @@ def explore(program: mk.ProgramOp, past: int, workers: int, limit: int = 10_000)
         launches += 1
         if launches > limit:
             raise RuntimeError(f"more than {limit} launches")
-        launch = Launch(program, past, workers)
+        launch = Launch(program, past, workers, steps=steps)
         for worker in prefix:
             launch.step(worker)
         return launch

@@ -112,10 +112,13 @@ class Launch:
         if self.random is not None:
             self.run_shuffled(self.random)
             return
+        if self.static:
+            self.run_lists()
+            return
         for tile in (tile for tiles in self.lists for tile in tiles):
-            if not (self.counters.stage_ready(tile.stage) and self.counters.tile_ready(tile)):
+            if not self.ready(tile):
                 raise AmkError(f"mk: deadlock: {tile.stage.sym_name.data!r} waits for later tiles")
-            self.run_tile(tile.worker(self.workers) if self.static else 0, tile)
+            self.run_tile(0, tile)
 
     def run_shuffled(self, rng: random.Random) -> None:
         """Repeatedly runs a tile whose events are complete: the next of any worker's list, or,
@@ -135,6 +138,23 @@ class Launch:
             tile = queue.pop(i)
             worker = tile.worker(self.workers) if self.static else rng.randrange(self.workers)
             self.run_tile(worker, tile)
+
+    def run_lists(self) -> None:
+        """Each worker in turn as far as its list goes: a tile may wait for a later one of its
+        stage, which another worker runs."""
+        left = [list(reversed(queue)) for queue in self.queues()]
+        moved = True
+        while moved:
+            moved = False
+            for worker, queue in enumerate(left):
+                while queue and self.ready(queue[-1]):
+                    self.run_tile(worker, queue.pop())
+                    moved = True
+        if stuck := next((queue[-1] for queue in left if queue), None):
+            raise AmkError(f"mk: deadlock: {stuck.stage.sym_name.data!r} waits for ever")
+
+    def ready(self, tile: Tile) -> bool:
+        return self.counters.stage_ready(tile.stage) and self.counters.tile_ready(tile)
 
     def queues(self) -> list[list[Tile]]:
         """The list of each worker of a static schedule."""

@@ -68,13 +68,16 @@ class Place:
 
 
 class Shadow:
-    """Shadow memory of one launch at `past` with `workers` workers. Faults pile up in `faults`."""
+    """Shadow memory of one launch at `past` with `workers` workers. Faults pile up in `faults`.
+    In a launch of several `steps` the output `next` is the memory of the input `tokens`, and
+    `next_step` begins another step with what workers know of each other left as it is."""
 
-    def __init__(self, program: mk.ProgramOp, past: int, workers: int):
+    def __init__(self, program: mk.ProgramOp, past: int, workers: int, steps: int = 1):
         self.program = program
         self.past = past
         self.tokens = program.tokens.value.data
         self.workers = workers
+        self.steps = steps
         self.clock = np.zeros((workers, workers), np.int64)
         self.faults: list[Fault] = []
         self.places: dict[SSAValue, Place] = {}
@@ -91,9 +94,14 @@ class Shadow:
                 self.places[b.result] = named[key]
                 continue
             named[key] = self.places[b.result] = self.place(len(self.places), b)
+        self.fed = named.get(("input", "tokens")) if steps > 1 else None
+        fed_by = named.get(("output", "next"))
+        if self.fed is not None and fed_by is not None:
+            fed_by.space, fed_by.cells = self.fed.space, self.fed.cells
 
     def place(self, number: int, op: mk.BufferOp) -> Place:
-        shape = tuple(self.past + self.tokens if d == -1 else d for d in op.type.get_shape())
+        rows = self.past + self.tokens * self.steps
+        shape = tuple(rows if d == -1 else d for d in op.type.get_shape())
         memory = tuple(
             op.ring_rows or n if d == -1 else n
             for n, d in zip(shape, op.type.get_shape(), strict=True)
@@ -147,9 +155,10 @@ class Shadow:
         place = self.places[value]
         if any(a >= b for a, b in zip(low, high, strict=True)):
             return None
-        for extent, a, b in zip(place.done.shape, low, high, strict=True):
+        limits = self.limits(place)
+        for extent, a, b in zip(limits, low, high, strict=True):
             if a < 0 or b > extent:
-                self.fault("bounds", f"{what} {place.name}{low}..{high} of {place.done.shape}")
+                self.fault("bounds", f"{what} {place.name}{low}..{high} of {limits}")
                 return None
         at = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
         if place.op.kind.data != "cache":
@@ -164,6 +173,14 @@ class Shadow:
             tags.append(np.full(len(cells[-1]), tag(place, row)))
         return place, np.concatenate(cells), np.concatenate(tags), at
 
+    def limits(self, place: Place) -> tuple[int, ...]:
+        """How far each axis of a buffer reaches in this step."""
+        rows = self.past + self.tokens
+        return tuple(
+            rows if d == -1 else n
+            for n, d in zip(place.done.shape, place.op.type.get_shape(), strict=True)
+        )
+
     def read(self, worker: int, value: SSAValue, low: list[int], high: list[int]) -> None:
         found = self.cells_of(value, low, high, "read")
         if found is None:
@@ -174,7 +191,7 @@ class Shadow:
         if wrong.any():
             kind = "unwritten" if int(space.holder[cells][wrong][0]) < 0 else "clobbered"
             self.fault(kind, f"read of {place.name}{low}..{high} at P = {self.past}")
-        if place.given and not place.done.any():
+        if place.given and place is not self.fed and not place.done.any():
             return
         late = space.written_at[cells] > self.clock[worker][space.writer[cells]]
         if late.any():
@@ -209,15 +226,29 @@ class Shadow:
             if place.op.kind.data == "cache":
                 axis = place.op.type.get_shape().index(-1)
                 rows = np.moveaxis(place.done, axis, 0)
-                if not rows[self.past :].all() or rows[: self.past].any():
+                end = self.past + self.tokens
+                if not rows[self.past : end].all() or rows[: self.past].any() or rows[end:].any():
                     self.fault("rows", f"{place.name} at P = {self.past}")
+
+    def next_step(self) -> None:
+        """Begins the next step: what the last one computed no longer counts as written."""
+        self.past += self.tokens
+        for place in {id(p): p for p in self.places.values()}.values():
+            place.done[...] = False
+            if place.op.kind.data in ("activation", "output"):
+                place.space.holder[...] = -1
+        if self.fed is not None:
+            self.fed.space.holder[...] = self.fed.number
 
     # ---- ops ----
 
     def run(self, worker: int, op: Operation, env: dict[str, int]) -> None:
         """Does to the shadow what an op does to memory."""
-        if any(isinstance(v.type, mk.BufferType) for v in op.operands):
-            RULES[type(op)](self, worker, op, env)
+        rule = RULES.get(type(op))
+        if rule is not None:
+            rule(self, worker, op, env)
+        elif any(isinstance(v.type, mk.BufferType) for v in op.operands):
+            raise KeyError(op.name)
 
 
 def tag(place: Place, row: int) -> int:

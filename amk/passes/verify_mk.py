@@ -1,6 +1,7 @@
 """`verify-mk`: proves a program for every position, or stops with the reason it is wrong.
 
-The module stays as it is. Rules V1 … V13 and what a finding says are in docs/verify.md.
+The module stays as it is. Rules V1 … V13 and what a finding says are in docs/verify.md. With
+`several-steps=true` a program that is right for one step a launch alone is refused too.
 Statistics: obligations proved, shapes that were enumerated, findings.
 
 Before:
@@ -48,6 +49,8 @@ from amk.verify.certify import certify, proof_of
 @dataclass(frozen=True)
 class VerifyMk(ModulePass):
     name = "verify-mk"
+    several_steps: bool = False
+    """Demand a proof for any number of steps a launch."""
     statistics: dict[str, int] = field(default_factory=dict, init=False, compare=False)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -59,4 +62,4 @@ class VerifyMk(ModulePass):
                 totals["shapes enumerated"] += report.exhausted
                 totals["findings"] += len(report.findings)
                 self.statistics.update(totals)
-                certify(program)
+                certify(program, self.several_steps)

@@ -14,7 +14,8 @@ from typing import Any
 from amk.errors import AmkError
 
 CERTIFICATE = "certificate.json"
-FORMAT = 1
+FORMAT = 2
+ANY_STEPS = "any number of steps a launch"
 RULES = tuple(f"V{n}" for n in range(1, 14))
 
 
@@ -49,7 +50,7 @@ def check_certificate(
         known = content["format"] == FORMAT and len(proofs) == len(tokens)
         for proof, width in zip(proofs, tokens, strict=True) if known else ():
             known &= proof["positions"] == max_seq - width + 1
-            known &= set(proof["obligations"]) >= set(RULES)
+            known &= set(proof["obligations"]) >= set(RULES) and "steps" in proof
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AmkError(f"{path}: no certificate of this program ({error}); {advice}") from error
     if not known:
@@ -57,3 +58,19 @@ def check_certificate(
     for name in files:
         if hashes.get(name) != digest(folder / name):
             raise AmkError(f"{folder / name}: the certificate is for other contents; {advice}")
+
+
+def covers_steps(folder: Path, number: int) -> bool:
+    """Does the proof of a program hold for any number of steps a launch? Of a certificate that
+    `check_certificate` has accepted."""
+    content = json.loads((folder / CERTIFICATE).read_text())
+    return content["programs"][number]["steps"] == ANY_STEPS
+
+
+def refuse_several_steps(folder: Path, proved: bool) -> None:
+    """AmkError unless the decode program in `folder` is proved for launches of several steps."""
+    if not proved:
+        raise AmkError(
+            f"{folder / CERTIFICATE}: the proof is for one step a launch; take steps one at a time"
+            " (`amk explain` says what is against several)"
+        )

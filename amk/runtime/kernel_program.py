@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
-from amk.runtime.certificate import check_certificate
+from amk.runtime.certificate import check_certificate, covers_steps
 from amk.runtime.program import FORMAT, INIT, MANIFEST, Facts
 
 
@@ -62,6 +63,11 @@ class KernelProgram:
         """AmkError when the certificate does not match the program's files."""
         facts = self.facts
         check_certificate(self.folder, facts.max_seq, facts.tokens, certified(self.folder))
+
+    @cached_property
+    def several_steps(self) -> bool:
+        """Is the decode program proved for any number of steps a launch?"""
+        return covers_steps(self.folder, 0)
 
     @property
     def init_text(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from amk.codegen.layout import Slot
 from amk.errors import AmkError
+from amk.runtime.certificate import refuse_several_steps
 from amk.runtime.decoder import Decoder
 from amk.runtime.kernel_device import Allocator, Arguments, Device
 from amk.runtime.kernel_program import KernelProgram, Plan, bytes_of
@@ -92,7 +93,9 @@ class KernelSession(Decoder):
         return TROUBLE_BYTES + 8 * plan.tokens + 8 * self.max_seq
 
     def _feeds_back(self, slot: Slot) -> bool:
-        return (slot.kind, slot.source, slot.shape) == ("output", "next", (1, 1))
+        """Proved: nothing reads the old token when the new one is written in its place."""
+        makes = (slot.kind, slot.source, slot.shape) == ("output", "next", (1, 1))
+        return makes and self.program.several_steps
 
     def _find(self, kind: str, source: str, number: int) -> int:
         for slot, address in zip(self.program.layout.slots, self._slots, strict=True):
@@ -165,7 +168,8 @@ class KernelSession(Decoder):
 
     @property
     def chooses(self) -> bool:
-        return self.program.plans[0].feeds_back and self.facts.ids >= self.facts.vocab
+        feeds = self.program.plans[0].feeds_back and self.program.several_steps
+        return feeds and self.facts.ids >= self.facts.vocab
 
     def steps(self, token: int, count: int, ends: Sequence[int] = ()) -> list[int]:
         """As `Decoder.steps`, with at most `MAX_ENDS` ends; AmkError when the launch is lost."""
@@ -176,6 +180,7 @@ class KernelSession(Decoder):
     def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
         if not self.program.plans[0].feeds_back:
             raise AmkError(f"{self.facts.model}: the kernel makes no token that a step could read")
+        refuse_several_steps(self.program.folder, self.program.several_steps)
         arguments = self._arguments[0]
         if ends and count > 1:
             self.device.write(arguments.ends, np.array(ends, np.int64))

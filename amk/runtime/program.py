@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
-from amk.runtime.certificate import check_certificate
+from amk.runtime.certificate import check_certificate, covers_steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +76,11 @@ class Program:
             ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p,
         ]  # fmt: skip
         return library
+
+    @cached_property
+    def several_steps(self) -> bool:
+        """Is the decode program proved for any number of steps a launch?"""
+        return covers_steps(self.folder, 0)
 
     @property
     def init_text(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from amk.codegen.layout import Slot
 from amk.errors import AmkError
 from amk.runtime.bind import bind_weights
+from amk.runtime.certificate import refuse_several_steps
 from amk.runtime.decoder import Decoder
 from amk.runtime.kv_memory import HostMemory
 from amk.runtime.kv_state import KvState, cache_specs
@@ -106,6 +107,7 @@ class Session(Decoder):
         return self._logits[number][0]
 
     def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+        refuse_several_steps(self.program.folder, self.program.several_steps)
         self._inputs[0][0, 0] = token
         stop, made, taken = np.array(ends, np.int64), np.empty(count, np.int64), ctypes.c_long()
         error = self._library.amk_steps(

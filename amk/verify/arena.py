@@ -15,7 +15,7 @@ from amk.verify.closure import parts_of
 from amk.verify.context import Context
 from amk.verify.findings import Finding
 from amk.verify.model import Access, Buffer
-from amk.verify.ordering import before_tile, chain, finished, pair_terms, same_tile, tiles_of
+from amk.verify.ordering import before_tile, chain_of, finished, pair_terms, same_tile, tiles_of
 from amk.verify.overlaps import cells
 from amk.verify.shapes import representatives
 from amk.verify.tiles import Order, boxes
@@ -168,7 +168,8 @@ def finding(ctx: Context, what: str, our: Touch, their: Touch, past: int) -> Fin
     )
     names = f"{our.access.buffer.name} and {their.access.buffer.name}"
     where = f", arena cell {low}"
-    return Finding("V6", what, past, sides, names, where, chain(our.access, their.access))
+    links = chain_of(ctx, our.access, our.tile, their.access, their.tile, past)
+    return Finding("V6", what, past, sides, names, where, links)
 
 
 def local(touch: Touch) -> int:

@@ -21,6 +21,10 @@ RULES: dict[str, str] = {
 }
 
 
+STEPS = ("one step a launch", "any number of steps a launch")
+"""How many steps a proof covers when a launch feeds itself."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One reason to reject a program.
@@ -46,13 +50,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The summary of a proof. `program` is the hash of the program's text; `obligations` counts
-    what was proved under each rule; `seconds` is the time it took."""
+    """The summary of a proof. `program` is the hash of the program's text; `steps` is one of
+    `STEPS`; `obligations` counts what was proved under each rule; `seconds` is the time it took."""
 
     program: str
     name: str
     positions: int
     workers: str
+    steps: str
     obligations: dict[str, int]
     exhausted: int
     notes: tuple[str, ...]
@@ -64,12 +69,16 @@ class Report:
     """The outcome for one program; `holds` when nothing was found.
 
     `obligations` counts per rule; `exhausted` counts the shapes that were enumerated tile by tile
-    because strides alone did not decide; `notes` says what was taken from outside."""
+    because strides alone did not decide; `notes` says what was taken from outside. `steps` is one
+    of `STEPS`; of a program that could feed itself, `step_findings` say why it may not: they are
+    no reason to reject it, as long as a launch takes one step."""
 
     name: str
     positions: int
     workers: str
+    steps: str = STEPS[0]
     findings: list[Finding] = field(default_factory=list)
+    step_findings: list[Finding] = field(default_factory=list)
     obligations: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
     exhausted: int = 0
     notes: list[str] = field(default_factory=list)
@@ -90,6 +99,7 @@ class Report:
             self.name,
             self.positions,
             self.workers,
+            self.steps,
             dict(self.obligations),
             self.exhausted,
             tuple(self.notes),
@@ -101,9 +111,11 @@ class Report:
         proved = ", ".join(f"{rule} {n}" for rule, n in self.obligations.items() if n)
         how = f"{self.exhausted} shapes enumerated" if self.exhausted else "by strides alone"
         lines = [
-            f"{self.name}: every past length 0 … {self.positions - 1}, {self.workers}, {how}",
+            f"{self.name}: every past length 0 … {self.positions - 1}, {self.workers},"
+            f" {self.steps}, {how}",
             f"  obligations: {proved}",
             *(f"  note: {note}" for note in self.notes),
             *(f"  {finding}" for finding in self.findings),
+            *(f"  several steps a launch: {finding}" for finding in self.step_findings),
         ]
         return "\n".join(lines)

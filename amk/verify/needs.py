@@ -1,7 +1,8 @@
 """What each wait of a program is for: take it out, and see which hazard appears.
 
 `Needs` holds the facts of a program that was proved. `without` takes one wait out and returns the
-first finding, or None when the proof stands; `remove` takes it out for good.
+first finding, or None when the proof stands; `remove` takes it out for good. Where the proof covers
+any number of steps a launch, it stands only while it still does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from amk.verify.context import Context
 from amk.verify.findings import Finding
 from amk.verify.model import Event, Part, Stage, Wait, read_program
 from amk.verify.ordering import read_after_write, reads_of_writes
+from amk.verify.steps import feedback_of, hazards
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,10 @@ class Needs:
     def __init__(self, program: mk.ProgramOp):
         self.ctx = Context.of(read_program(program))
         self.reads = sorted(reads_of_writes(self.ctx), key=lambda p: p[1].part.number)
-        _ = self.ctx.closure
+        feedback = feedback_of(self.ctx.program)
+        covered = feedback is not None and not any(hazards(self.ctx, feedback))
+        self.feedback = feedback if covered else None
+        """Of a program whose launches may take several steps."""
 
     def waits(self) -> list[Awaited]:
         """Every wait, in program order."""
@@ -96,3 +101,5 @@ class Needs:
                 finding = compare(self.ctx, owner, buffer)
                 if finding is not None:
                     yield finding
+        if self.feedback is not None:
+            yield from hazards(self.ctx, self.feedback)

@@ -14,8 +14,9 @@ from itertools import product
 import numpy as np
 
 from amk.ir.expr import Const, Expr
+from amk.verify.chains import chain, tile_of
 from amk.verify.closure import waits_between
-from amk.verify.context import Context, describe, elements
+from amk.verify.context import Context, elements
 from amk.verify.findings import Finding
 from amk.verify.model import Access, Box, Part
 from amk.verify.overlaps import common, meets
@@ -251,21 +252,17 @@ def finding(
     if axis is not None:
         shared[axis] += past
     sides = (ctx.tile(a, i, past), ctx.tile(b, j, past))
-    return Finding(rule, what, past, sides, a.buffer.name, elements(shared), chain(a, b))
+    return Finding(
+        rule, what, past, sides, a.buffer.name, elements(shared), chain_of(ctx, a, i, b, j, past)
+    )
 
 
-def chain(a: Access, b: Access) -> tuple[str, ...]:
-    """The events that could have ordered two sides, and where the link is missing."""
-    first, last = a.part, b.part
-    sent = [s.event for s in first.signals]
-    if not sent:
-        return (f"{describe(first)} signals no event",)
-    awaited = [*last.stage.waits, *([] if b.prologue else [w.event for w in last.waits])]
-    names = ", ".join(f"%{e.name}" for e in sent)
-    direct = [e for e in sent if e in awaited]
-    if direct and any(e in last.stage.waits for e in direct):
-        return (f"{describe(first)} signals {names}",)
-    if direct:
-        return (f"{describe(last)} waits for other groups of %{direct[0].name}",)
-    waits = ", ".join(f"%{e.name}" for e in awaited) or "nothing"
-    return (f"{describe(first)} signals {names}", f"{describe(last)} waits for {waits}")
+def chain_of(ctx: Context, a: Access, i: int, b: Access, j: int, past: int) -> tuple[str, ...]:
+    """What should have ordered tile `i` of `a` before tile `j` of `b`, as far as it goes."""
+    order = ctx.order(past, a.part.stage, b.part.stage)
+    counts = {n: len(body) for n, body in order.body.items()}
+    stages = ctx.stages(a.part.stage, b.part.stage)
+    early, late = tile_of(a, i, counts), tile_of(b, j, counts)
+    if early == late and not a.prologue and not b.prologue:
+        return ("both stand in one tile, in the other order",)
+    return chain(ctx.program, stages, past, early, late, b.prologue)

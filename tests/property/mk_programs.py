@@ -28,9 +28,13 @@ class Buf:
     part: int = 0
     readers: list[int] = field(default_factory=list)
 
+    @property
+    def whole_numbers(self) -> bool:
+        return self.name in ("tokens", "next")
+
     def type(self) -> str:
         dims = "x".join("?" if d == -1 else str(d) for d in self.shape)
-        return f"!mk.buffer<{dims}x{'i64' if self.kind == 'input' else 'f32'}>"
+        return f"!mk.buffer<{dims}x{'i64' if self.whole_numbers else 'f32'}>"
 
 
 @dataclass
@@ -162,6 +166,12 @@ def reads(names: Names, ops: list[Op], lines: list[str], held: str | None) -> st
                 f"      {x} = mk.combine {', '.join(f'%{b.name}' for b in bufs)} over[{at}] :"
                 f" {', '.join(b.type() for b in bufs)} -> {tensor(shape)}"
             )
+        elif op.kind == "gather":
+            shape = [op.buf.shape[1], 4]
+            lines.append(
+                f"      {x} = mk.gather %w, %{op.buf.name}[0] : !mk.buffer<8x4xf32>,"
+                f" {op.buf.type()} -> {tensor(shape)}"
+            )
         elif op.kind == "matmul":
             ones = names.new()
             lines.append(
@@ -219,8 +229,9 @@ class Generator:
         workers = None if draw(0, 2) else draw(1, 3)
         self.plan = Plan(tokens, tokens + draw(0, 5), workers)
         self.weight = Buf("w", "weight", [8, 4])
+        self.tokens = Buf("tokens", "input", [1, tokens])
         self.cache = Buf("c", "cache", [2, -1, 2]) if draw(0, 1) else None
-        self.plan.buffers = [self.weight, Buf("tokens", "input", [1, tokens])]
+        self.plan.buffers = [self.weight, self.tokens]
         if self.cache:
             self.plan.buffers.append(self.cache)
         if workers and draw(0, 1):
@@ -240,6 +251,8 @@ class Generator:
         append = self.draw(0, number - 1) if self.cache else -1
         for i in range(number):
             self.stage(i, last=i == number - 1, append=i == append)
+        if self.plan.tokens == 1 and self.chance(2):
+            self.greedy(number)
         self.place()
         self.order()
         if self.plan.stream is None or not self.uses_stream():
@@ -274,6 +287,27 @@ class Generator:
             stage.prologue.append(self.whole(self.pick(earlier), i))
         if self.chance(6):
             stage.prologue.append(Op("load", self.weight, ["0", "0"], [2, 4]))
+
+    def greedy(self, i: int) -> None:
+        """One more stage, which writes the token that the next step reads. Most often it needs
+        whatever is left; a part that it does not wait for may run into the next step."""
+        buf = Buf("next", "output", [1, 1], writer=i)
+        part = PartPlan(["1"])
+        for other in self.live:
+            if self.chance(6):
+                continue
+            part.ops.append(self.whole(other, i))
+        if self.cache is not None and self.cache.writer is not None and not self.chance(8):
+            part.ops.append(Op("load", self.cache, ["0", "P", "0"], [2, 1, 2]))
+            self.cache.readers.append(i)
+        for bufs, first, end in self.splits:
+            if not self.chance(8):
+                for other in bufs:
+                    other.readers.append(i)
+                part.ops.append(Op("combine", bufs[0], [first, end], [1], others=bufs[1:]))
+        part.ops.append(Op("store", buf, ["0", "0"], [1, 1]))
+        self.plan.buffers.append(buf)
+        self.plan.stages.append(StagePlan([part]))
 
     def output(self, i: int, stage: StagePlan, buf: Buf) -> None:
         """Parts whose tiles partition a new buffer and read some earlier ones."""
@@ -320,6 +354,8 @@ class Generator:
                 for buf in bufs:
                     buf.readers.append(i)
                 part.ops.append(Op("combine", bufs[0], [first, end], [1], others=bufs[1:]))
+        if self.chance(4):
+            part.ops.append(Op("gather", self.tokens, ["0"], [self.plan.tokens, 4]))
         if self.chance(2 if self.plan.stream else 6):
             ring = bool(self.plan.stream)
             part.ops.append(Op("matmul", self.weight, ["t0 * 0", "0"], [2, 4], ring))

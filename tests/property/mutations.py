@@ -759,3 +759,68 @@ def stream_what_is_not_read_only(program: mk.ProgramOp, rng: random.Random) -> b
         return False
     mk.buffer_of(matmul.weight).properties["kind"] = StringAttr("activation")
     return True
+
+
+# ---- several steps a launch ---------------------------------------------------------------
+
+
+STEP_OPERATORS: set[str] = set()
+"""Those whose mutants are right for one step a launch, and wrong for several."""
+
+
+def step_operator(*rules: str) -> Callable[[Operator], Operator]:
+    def enter(function: Operator) -> Operator:
+        STEP_OPERATORS.add(function.__name__)
+        return operator(*rules)(function)
+
+    return enter
+
+
+def token_store(program: mk.ProgramOp) -> mk.StoreOp | None:
+    """The write of the token that the next step reads."""
+    if program.tokens.value.data != 1:
+        return None
+    found = [s for s in stores(program, "output") if mk.buffer_of(s.buffer).source.data == "next"]
+    return found[0] if found else None
+
+
+@step_operator("V5", "V6")
+def a_stage_the_token_does_not_wait_for(program: mk.ProgramOp, rng: random.Random) -> bool:
+    """The stage before the token once more, into memory of its own, and nobody waits for it."""
+    if token_store(program) is None:
+        return False
+    *_, before, last = program.stages()
+    again = before.clone()
+    assert isinstance(again, mk.StageOp)
+    again.properties["sym_name"] = StringAttr("again")
+    program.body.block.insert_op_after(again, last)
+    set_operands(again, list(again.waits), [])
+    for op in list(again.walk()):
+        if isinstance(op, mk.SignalOp):
+            erase(op)
+        elif isinstance(op, mk.StoreOp):
+            copy = mk.BufferOp("activation", "again", mk.buffer_of(op.buffer).type)
+            program.body.block.insert_op_before(copy, program.stages()[0])
+            op.operands = [op.value, copy.result]
+    return True
+
+
+@step_operator("V6")
+def token_read_after_it_is_written(program: mk.ProgramOp, rng: random.Random) -> bool:
+    store, gather = token_store(program), pick(rng, ops(program, mk.GatherOp))
+    if store is None or gather is None:
+        return False
+    block = store.parent
+    assert block is not None
+    block.insert_op_after(gather.clone(), store)
+    return True
+
+
+@step_operator("V12")
+def ring_for_the_pieces_of_one_step(program: mk.ProgramOp, rng: random.Random) -> bool:
+    """As many slots as any worker has pieces in a step, and one more filled ahead."""
+    if token_store(program) is None or not (stream := pick(rng, streams(program))):
+        return False
+    stream.properties["slots"] = integer(10_000)
+    stream.properties["ahead"] = integer(10_001)
+    return True

@@ -12,18 +12,26 @@ from xdsl.dialects.builtin import DictionaryAttr, ModuleOp
 
 from amk.cli.main import main
 from amk.errors import AmkError
-from amk.interpreters.explore import sample
+from amk.interpreters.explore import hold, sample
 from amk.interpreters.mk import Machine
 from amk.ir import mk, parse_module
 from amk.ir.expr import Const, Expr, P, Sym, exprs, maximum, minimum
 from amk.ir.lm import integer
 from amk.passes import run_pipeline
 from amk.passes.minimize_waits import minimize
-from amk.runtime.certificate import CERTIFICATE, RULES, check_certificate, save_certificate
+from amk.runtime.certificate import (
+    CERTIFICATE,
+    RULES,
+    check_certificate,
+    covers_steps,
+    refuse_several_steps,
+    save_certificate,
+)
 from amk.verify import prove
 from amk.verify.bounds import INDEX_BITS
 from amk.verify.certify import certify, proof_of
 from amk.verify.families import Families
+from amk.verify.findings import STEPS
 from amk.verify.fingerprint import fingerprint
 from amk.verify.model import Access, Part
 from amk.verify.needs import Needs
@@ -188,7 +196,7 @@ def test_proof_is_renewed_when_the_program_changes() -> None:
 
 def test_certificate_is_for_these_files(tmp_path: Path) -> None:
     (tmp_path / "program.so").write_bytes(b"code")
-    proof = {"positions": 64, "obligations": dict.fromkeys(RULES, 1)}
+    proof = {"positions": 64, "steps": STEPS[0], "obligations": dict.fromkeys(RULES, 1)}
     save_certificate(tmp_path, [proof], ["program.so"])
     check_certificate(tmp_path, 64, [1], ["program.so"])
     with pytest.raises(AmkError, match="another program"):
@@ -207,6 +215,28 @@ def test_certificate_is_for_these_files(tmp_path: Path) -> None:
         check_certificate(tmp_path, 64, [1], ["program.so"])
 
 
+@pytest.mark.parametrize("covered", [False, True])
+def test_several_steps_need_a_proof(tmp_path: Path, covered: bool) -> None:
+    proof = {"positions": 64, "steps": STEPS[covered], "obligations": dict.fromkeys(RULES, 1)}
+    save_certificate(tmp_path, [proof], [])
+    assert covers_steps(tmp_path, 0) == covered
+    refuse_several_steps(tmp_path, True)
+    with pytest.raises(AmkError, match="the proof is for one step a launch"):
+        refuse_several_steps(tmp_path, False)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_decoders_take_any_number_of_steps(schedule: str) -> None:
+    """Decode programs are proved for several steps a launch, and the oracle agrees; a chunk makes
+    no token that a step could read."""
+    program = fresh(schedule)
+    assert certify(program, several_steps=True).steps == STEPS[1]
+    for past in (0, 15, 16, 62):
+        assert not sample(program, past, runs=1, steps=2)
+    with pytest.raises(AmkError, match="a launch takes one step"):
+        certify(fresh(schedule, 16), several_steps=True)
+
+
 # ---- needs --------------------------------------------------------------------------------
 
 
@@ -218,6 +248,7 @@ def test_what_is_needed_is_needed(schedule: str) -> None:
     before = len(Needs(program).waits())
     counts = minimize(program)
     assert prove(program).holds
+    assert prove(program).steps == STEPS[1]
     needs = Needs(program)
     left = needs.waits()
     assert len(left) == before - counts["waits removed"]
@@ -229,7 +260,8 @@ def test_what_is_needed_is_needed(schedule: str) -> None:
             assert isinstance(other, mk.ProgramOp)
             takeout = Needs(other)
             remove_op(other, takeout, number)
-            assert sample(other, finding.position)
+            past = finding.position
+            assert sample(other, past) or sample(other, past, steps=2) or hold(other, past, 2)
 
 
 def remove_op(program: mk.ProgramOp, needs: Needs, number: int) -> None:

@@ -13,7 +13,7 @@ from amk.ir import mk
 from amk.verify import prove
 from tests import families
 from tests.property.family_programs import MAX_SEQ, SCHEDULES, WIDE, family_program
-from tests.property.mutations import OPERATORS
+from tests.property.mutations import OPERATORS, STEP_OPERATORS
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,11 @@ def check_family(family: str, names: Iterable[str] = tuple(OPERATORS)) -> set[st
     broken: set[str] = set()
     for mutant in mutants(family, names):
         report = prove(mutant.program)
-        found = {f.rule for f in report.findings}
+        findings = report.findings
+        if mutant.name in STEP_OPERATORS:
+            assert report.holds, f"{mutant.what}: {report.findings[0]}"
+            findings = report.step_findings
+        found = {f.rule for f in findings}
         if not found:
             assert harmless(mutant, report.positions), f"{mutant.what} is not caught"
             continue

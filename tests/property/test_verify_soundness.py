@@ -72,6 +72,37 @@ def test_the_oracle_notices_a_rule_that_is_missing(
     pytest.fail(f"{part} is never needed")
 
 
+def test_a_tile_may_wait_for_a_later_one_of_its_stage() -> None:
+    """Two workers: the first waits for what the second does, which stands after it in the text.
+    Found by the soundness run: the interpreter called it a deadlock."""
+    program = program_of("""
+    mk.program "p" attributes {tokens = 1 : i64, max_seq = 1 : i64,
+        schedule = "static", workers = 2 : i64} {
+      %w = mk.buffer "weight" "w" : !mk.buffer<8x4xf32>
+      %tokens = mk.buffer "input" "tokens" : !mk.buffer<1x1xi64>
+      %x = mk.buffer "output" "logits" : !mk.buffer<8x4xf32>
+      %e = mk.event
+      mk.stage "s" prologue {
+        mk.yield
+      } parts {
+        mk.part[1] {
+          mk.wait %e[0, 1]
+          %0 = mk.load %w[0, 0] : !mk.buffer<8x4xf32> -> tensor<4x4xf32>
+          mk.store %0, %x[0, 0] : tensor<4x4xf32> -> !mk.buffer<8x4xf32>
+        }
+        mk.part[1] {
+          %1 = mk.load %w[4, 0] : !mk.buffer<8x4xf32> -> tensor<4x4xf32>
+          mk.store %1, %x[4, 0] : tensor<4x4xf32> -> !mk.buffer<8x4xf32>
+          mk.signal %e[0]
+        }
+      }
+    }
+    """)
+    outcome = compare(program)
+    assert outcome.report.holds
+    assert not outcome.unsound
+
+
 def test_generated_programs_are_of_every_kind() -> None:
     """Groups, static lists, rings, caches, monotonic counters, and what spoils them, all occur."""
     plans = [random_plan(seed) for seed in range(400)]

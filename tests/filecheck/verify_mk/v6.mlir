@@ -52,7 +52,7 @@ mk.program "right" attributes {tokens = 1 : i64, max_seq = 8 : i64, arena = 96 :
 // -----
 
 // After the writer alone.
-// CHECK: verify-mk: wrong: V6 at P = 0: shared bytes are touched in no order, x and z, arena cell 4: mk.load of x in stage 'b', part 0, tile t0 = 1; mk.store of z in stage 'c', part 0, tile t0 = 0
+// CHECK: verify-mk: wrong: V6 at P = 0: shared bytes are touched in no order, x and z, arena cell 4: mk.load of x in stage 'b', part 0, tile t0 = 1; mk.store of z in stage 'c', part 0, tile t0 = 0; chain: stage 'b', tile t0 = 1 → %f, for which stage 'c', tile t0 = 0 does not wait
 mk.program "wrong" attributes {tokens = 1 : i64, max_seq = 8 : i64, arena = 96 : i64, schedule = "claimed"} {
   %w = mk.buffer "weight" "w" : !mk.buffer<4x4xf32>
   %x = mk.buffer "activation" "x" {offset = 0 : i64} : !mk.buffer<8xf32>
