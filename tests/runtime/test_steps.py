@@ -220,3 +220,13 @@ def test_command_line_refusals(amk: Amk) -> None:
     assert amk(*words, 0).code == 2
     amk(*words, 4, "--temperature", 1).refused(2, "--tokens-per-launch", "greedy")
     amk(*words, 4, "--speculate", "ngram").refused(2, "--speculate")
+
+
+@pytest.mark.parametrize("name", [n for n in BACKEND_NAMES if n != "reference"])
+def test_refused_without_a_proof(name: str) -> None:
+    """A certificate for one step a launch: the session says so, and single steps go on."""
+    with fresh(name, SQUARE) as decoder:
+        decoder.program.__dict__["several_steps"] = False  # type: ignore[attr-defined]
+        with pytest.raises(AmkError, match="the proof is for one step a launch"):
+            decoder.steps(5, 2)
+        assert decoder.step(5).shape == (VOCAB,)
