@@ -127,8 +127,8 @@ def start(monkeypatch: pytest.MonkeyPatch, cache_root: Path) -> Start:
 compile_kernels = compiler.compile_kernels
 
 
-def compile_for_host(source: Any, target: Any, max_seq: Any, dtype: str) -> KernelProgram:
-    made = compile_kernels(source, target, max_seq, dtype, workers=BLOCKS, machine_code=False)
+def compile_for_host(*arguments: Any, **more: Any) -> KernelProgram:
+    made = compile_kernels(*arguments, **more, workers=BLOCKS, machine_code=False)
     return fake_code(made, Path(tempfile.mkdtemp()) / "program", host_code)
 
 
