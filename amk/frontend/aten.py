@@ -337,5 +337,21 @@ ROWS: dict[Any, Row] = {
     aten.layer_norm.default: layer_norm,
 }
 
+FRESH = frozenset({
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.linear.default,
+    aten.matmul.default,
+})  # fmt: skip
+"""Ops whose result shares no memory with anything."""
+
+IN_PLACE: dict[Any, Any] = {
+    aten.add_.Tensor: aten.add.Tensor,
+    aten.sub_.Tensor: aten.sub.Tensor,
+    aten.mul_.Tensor: aten.mul.Tensor,
+    aten.div_.Tensor: aten.div.Tensor,
+}
+"""Ops that write over their first operand, and what computes the same without. They are imported
+where nothing else can see the operand change (`graph.changes_unseen`)."""
+ROWS |= {op: ROWS[pure] for op, pure in IN_PLACE.items()}
+
 ASSERTIONS = frozenset({aten._assert_tensor_metadata.default})
 """Ops that check dtypes and layouts while tracing; they compute nothing."""

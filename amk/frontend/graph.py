@@ -42,6 +42,29 @@ def live_nodes(graph: fx.Graph, appends: Iterable[fx.Node]) -> set[fx.Node]:
     return live
 
 
+def changes_unseen(node: fx.Node, fresh: frozenset[Any]) -> bool:
+    """Whether nobody can see that an in-place `node` changes its first operand: that has memory of
+    its own (an op of `fresh` made it), nothing reads it later, and what read it earlier has
+    memory of its own as well."""
+    changed = node.args[0]
+    if not isinstance(changed, fx.Node) or changed.target not in fresh:
+        return False
+    others = [user for user in changed.users if user is not node]
+    return all(user.target in fresh and user < node for user in others)
+
+
+def mask_node(node: Any) -> fx.Node | None:
+    """The `mask` node that `node` is, or is a view of all rows of."""
+    views = (torch.ops.aten.slice.Tensor, torch.ops.aten.alias.default)
+    while isinstance(node, fx.Node) and node.target in views:
+        inner = node.args[0]
+        if not isinstance(inner, fx.Node) or inner.meta["val"].shape != node.meta["val"].shape:
+            return None
+        node = inner
+    is_mask = isinstance(node, fx.Node) and node.target is torch.ops.amk.mask.default
+    return node if is_mask else None
+
+
 def has_value(value: Any) -> bool:
     """Whether a tensor the trace met carries data (one made on meta or while faking does not)."""
     return isinstance(value, Tensor) and not isinstance(value, FakeTensor) and not value.is_meta

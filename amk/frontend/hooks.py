@@ -67,9 +67,14 @@ class Trace:
     def window(self, token: Tensor | None) -> int:
         """The window a mask token stands for, 0 for none."""
         for made, window in self.masks:
-            if made is token:
+            if made is token or (token is not None and uncut(token, made)):
                 return window
         raise ImportRefused("attention under a mask that is not causal or sliding-causal")
+
+
+def uncut(view: Tensor, made: Tensor) -> bool:
+    """Whether `view` is all of `made`: a model may slice its mask from first row to last."""
+    return view._base is made and view.shape == made.shape
 
 
 TRACE: ContextVar[Trace | None] = ContextVar("TRACE", default=None)
@@ -162,7 +167,7 @@ def mask(
     if attention_mask is not None:
         raise ImportRefused("attention under a padding mask")
     window = window_of(mask_function) or 0
-    token = ops.mask(window, torch.device(device))
+    token = ops.mask(window, torch.device(device), int(q_length))
     current_trace().masks.append((token, window))
     return token
 

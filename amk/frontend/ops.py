@@ -35,15 +35,16 @@ def _(keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("amk::mask", mutates_args=())
-def mask(window: int, device: torch.device) -> Tensor:
-    """A token, i64 [1] on `device`, that tells `attention` which rows are seen: causal, and within
-    the last `window` rows when `window` > 0."""
-    return torch.full((1,), window, dtype=torch.int64, device=device)
+def mask(window: int, device: torch.device, rows: int = 1) -> Tensor:
+    """A token, i64 [1, 1, rows, 1] on `device`, that tells `attention` which rows are seen: causal,
+    and within the last `window` rows when `window` > 0. `rows` is S where a model may cut its mask,
+    so that a cut shows."""
+    return torch.full((1, 1, rows, 1), window, dtype=torch.int64, device=device)
 
 
 @mask.register_fake
-def _(window: int, device: torch.device) -> Tensor:
-    return torch.empty(1, dtype=torch.int64, device=device)
+def _(window: int, device: torch.device, rows: int = 1) -> Tensor:
+    return torch.empty((1, 1, rows, 1), dtype=torch.int64, device=device)
 
 
 @torch.library.custom_op("amk::attention", mutates_args=())
@@ -61,7 +62,7 @@ def attention(
     `query` [1, Hq, S, D], Hkv divides Hq; `softcap` c maps a scaled score t to c · tanh(t / c);
     `sinks` [Hq] are extra logits in the softmax. Returns [1, S, Hq, Dv] in the query's dtype.
     """
-    window = int(mask) or None
+    window = int(mask.flatten()[0]) or None
     return attend(query, keys, values, 0, scale, window, softcap, sinks)
 
 

@@ -16,13 +16,15 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from amk.errors import ImportRefused
-from amk.frontend.aten import ASSERTIONS, ROWS
+from amk.frontend.aten import ASSERTIONS, FRESH, IN_PLACE, ROWS
 from amk.frontend.call import Call, Result, bind, result_types, unread
 from amk.frontend.graph import (
     WRAPPED,
     append_nodes,
+    changes_unseen,
     has_value,
     live_nodes,
+    mask_node,
     module_path,
     source_line,
 )
@@ -140,6 +142,8 @@ class Translator:
             parts = self.env[node.args[0]]  # type: ignore[index]
             assert isinstance(parts, tuple)
             return parts[int(node.args[1])]  # type: ignore[call-overload]
+        if mask_node(node) is not None:
+            return ()  # folded into the window of the attention that reads it
         special = SPECIAL.get(node.target)
         if special is not None:
             return special(self, node)
@@ -175,6 +179,8 @@ class Translator:
         where nothing reads them."""
         for node in graph.nodes:
             schema = getattr(node.target, "_schema", None)
+            if node.target in IN_PLACE and not changes_unseen(node, FRESH):
+                self.refuse(node, f"{node.target} changes a value in place that others may see")
             known = node.target in ROWS or node.target in SPECIAL or node.target in ASSERTIONS
             if schema is None or known:
                 continue
@@ -256,8 +262,8 @@ class Translator:
         layers = [self.cache_layer(a[name]) for name in ("keys", "values")]
         if layers[0] is None or layers[0] != layers[1]:
             raise ImportRefused("attention over keys and values that are not one layer's cache")
-        token = a["mask"]
-        if not isinstance(token, fx.Node) or token.target is not ops.mask.default:
+        token = mask_node(a["mask"])
+        if token is None:
             raise ImportRefused("attention under a mask that is not causal or sliding-causal")
         query, sinks = self.env[a["query"]], a["sinks"]
         assert isinstance(query, SSAValue)
@@ -276,15 +282,11 @@ class Translator:
             return None
         return self.layers.get(node.args[0])  # type: ignore[arg-type]
 
-    def mask(self, node: fx.Node) -> Result:
-        return ()  # folded into the window of the attention that reads it
-
 
 GETITEM = operator.getitem
 SPECIAL: dict[Any, Any] = {
     ops.kv_append.default: Translator.append,
     ops.attention.default: Translator.attention,
-    ops.mask.default: Translator.mask,
 }
 
 

@@ -20,6 +20,11 @@ from tests import families
 
 CHUNK = 16
 OWN: dict[str, dict[str, Any]] = {
+    "gemma4_text": {
+        "pad_token_id": 0,
+        "hidden_size_per_layer_input": 0,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
@@ -32,9 +37,9 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """What a config needs beside the common sizes for transformers to build a model of it."""
 IMPORTED = """
-    arcee bitnet cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 gpt2
-    gpt_bigcode gpt_neox granite helium hunyuan_v1_dense jais2 llama ministral ministral3 mistral
-    modernbert-decoder nanochat nemotron olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss
+    arcee bitnet cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text gemma4_text glm
+    glm4 gpt2 gpt_bigcode gpt_neox granite helium hunyuan_v1_dense jais2 llama ministral ministral3
+    mistral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss
     smollm3 stablelm starcoder2 vaultgemma
 """
 """Those that must not fall back to being refused."""

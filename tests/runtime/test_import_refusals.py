@@ -219,6 +219,21 @@ class Mutates(Decoder):
         return super().attend(q, k, v, positions).mul_(2.0)
 
 
+class MutatesUnderAView(Decoder):
+    def attend(self, q: Any, k: Any, v: Any, positions: torch.Tensor) -> torch.Tensor:
+        out = super().attend(q, k, v, positions) * 3.0
+        seen_too = out.transpose(1, 2)
+        out.mul_(2.0)
+        return seen_too.transpose(1, 2)
+
+
+class CutsMask(Decoder):
+    def attend(self, q: Any, k: Any, v: Any, positions: torch.Tensor) -> torch.Tensor:
+        k, v = torch.ops.amk.kv_append(k, v, 0)
+        seen = torch.ops.amk.mask(0, q.device, 4)[:, :, -1:, :]
+        return torch.ops.amk.attention(q, k, v, seen, 0.35)
+
+
 class Scaled(Decoder):
     def attend(self, q: Any, k: Any, v: Any, positions: torch.Tensor) -> torch.Tensor:
         out = super().attend(q, k, v, positions)
@@ -232,7 +247,9 @@ MODULES: dict[str, tuple[type[nn.Module], str]] = {
     "own-mask": (OwnMask, "not causal or sliding-causal"),
     "appends-twice": (AppendsTwice, "layer 0 appends to its cache twice"),
     "branches": (Branches, "torch.export cannot trace"),
-    "mutates": (Mutates, "aten.mul_.Tensor has an effect"),
+    "mutates": (Mutates, "aten.mul_.Tensor changes a value in place that others may see"),
+    "mutates-under-a-view": (MutatesUnderAView, "aten.mul_.Tensor changes a value in place"),
+    "cuts-mask": (CutsMask, "not causal or sliding-causal|reads mask"),
     "alpha": (Scaled, "alpha = 2"),
 }
 
