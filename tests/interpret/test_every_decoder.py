@@ -39,8 +39,8 @@ OWN: dict[str, dict[str, Any]] = {
 IMPORTED = """
     arcee bitnet cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text gemma4_text glm
     glm4 gpt2 gpt_bigcode gpt_neox granite helium hunyuan_v1_dense jais2 llama ministral ministral3
-    mistral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss
-    smollm3 stablelm starcoder2 vaultgemma
+    mistral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3
+    seed_oss smollm3 stablelm starcoder2 vaultgemma
 """
 """Those that must not fall back to being refused."""
 
