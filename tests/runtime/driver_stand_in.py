@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from amk import compiler
 from amk.runtime.cuda_driver import CudaDevice
 from amk.runtime.kernel_device import Arguments
 from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.kernel_session import KernelSession
-from amk.runtime.simt import compile_simt, load
+from amk.runtime.simt import BLOCKS, compile_simt, load
 from amk.runtime.source import open_source
 
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 95: 1, 97: 232448}
@@ -180,6 +182,15 @@ def fake_code(made: KernelProgram, folder: Path, code: Code = tokens_of) -> Kern
     program = KernelProgram(folder)
     program.check = lambda: None  # type: ignore[method-assign]  # its files are not the proved ones
     return program
+
+
+compile_kernels = compiler.compile_kernels
+
+
+def compile_for_host(*arguments: Any, **more: Any) -> KernelProgram:
+    """As `compiler.compile_kernels`, with code that the stand-ins for a driver can run."""
+    made = compile_kernels(*arguments, **more, workers=BLOCKS, machine_code=False)
+    return fake_code(made, Path(tempfile.mkdtemp()) / "program", host_code)
 
 
 def opened(program: KernelProgram, api: Recorder) -> KernelSession:

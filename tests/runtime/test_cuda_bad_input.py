@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,9 @@ import pytest
 
 from amk import compiler
 from amk.runtime import backends, cuda_driver, cuda_nvrtc
-from amk.runtime.kernel_program import KernelProgram
-from amk.runtime.simt import BLOCKS
 from amk.targets import TARGETS, Target
 from tests.runtime.conftest import Amk
-from tests.runtime.driver_stand_in import Recorder, SimtDriver, fake_code, host_code
+from tests.runtime.driver_stand_in import Recorder, SimtDriver, compile_for_host
 
 needs_nvrtc = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None, reason="the extra 'cuda' is not installed"
@@ -122,14 +119,6 @@ def start(monkeypatch: pytest.MonkeyPatch, cache_root: Path) -> Start:
         return api
 
     return with_driver
-
-
-compile_kernels = compiler.compile_kernels
-
-
-def compile_for_host(*arguments: Any, **more: Any) -> KernelProgram:
-    made = compile_kernels(*arguments, **more, workers=BLOCKS, machine_code=False)
-    return fake_code(made, Path(tempfile.mkdtemp()) / "program", host_code)
 
 
 def test_generation_through_a_driver(amk: Amk, start: Start) -> None:

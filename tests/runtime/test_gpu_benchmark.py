@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,22 +13,14 @@ import pytest
 
 from amk import compiler
 from amk.runtime import cuda_driver
-from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.kernel_session import KernelSession
-from amk.runtime.simt import BLOCKS
-from tests.runtime.driver_stand_in import Recorder, SimtDriver, fake_code, host_code
+from tests.runtime.driver_stand_in import Recorder, SimtDriver, compile_for_host
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 WORDS = [
     "--shapes", "tiny", "--max-seq", "40", "--repeats", "2", "--copy-bytes", "65536", "--seconds",
     "100000",
 ]  # fmt: skip
-compile_kernels = compiler.compile_kernels
-
-
-def compile_for_host(*arguments: Any, **more: Any) -> KernelProgram:
-    made = compile_kernels(*arguments, **more, workers=BLOCKS, machine_code=False)
-    return fake_code(made, Path(tempfile.mkdtemp()) / "program", host_code)
 
 
 @pytest.fixture
