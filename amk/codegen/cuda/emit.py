@@ -287,6 +287,7 @@ def kernel_text(
         return [
             "for (int step = 0;; step++) {",
             "  for (w.stage = 0; w.stage < AMK_STAGES; w.stage++) {",
+            "    amk_renew(w);",
             "    const amk_stage &row = amk_stages[w.stage];",
             *(["    amk_stamp(w, AMK_BEGIN);"] if stamped else []),
             "    switch (row.function) {",

@@ -36,6 +36,12 @@ AMK_INLINE float amk_from_bits(uint32_t u) { return __uint_as_float(u); }
 /* ---- threads of a block ---- */
 
 AMK_INLINE int amk_thread() { return threadIdx.x; }
+/* The same number, but the compiler no longer knows: what it computes from it stays where it is
+ * written, instead of in a register through loops around it. */
+AMK_INLINE int amk_anew(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 AMK_INLINE int amk_block() { return blockIdx.x; }
 AMK_INLINE int amk_blocks() { return gridDim.x; }
 

@@ -16,6 +16,13 @@ struct amk_stage {
   int bases;        /* in amk_bases: the first counters of the events its tiles wait for and raise */
 };
 
+/* Before each stage: what a stage derives from its thread's number is not kept for the next one. */
+AMK_INLINE void amk_renew(amk_worker &w) {
+  w.thread = amk_anew(w.thread);
+  w.lane = amk_anew(w.lane);
+  w.warp = amk_anew(w.warp);
+}
+
 /* The first tile of this worker's list. */
 AMK_INLINE long amk_first_tile(const amk_worker &w, int shift) {
   const int first = w.block - shift;

@@ -37,6 +37,7 @@ AMK_INLINE float amk_from_bits(uint32_t u) {
 /* ---- threads of a block ---- */
 
 static AMK_RUNTIME int amk_thread() { return amk_here->self->thread; }
+AMK_INLINE int amk_anew(int x) { return x; }
 static AMK_RUNTIME int amk_block() { return amk_here->index; }
 static AMK_RUNTIME int amk_blocks() { return amk_here->blocks; }
 
