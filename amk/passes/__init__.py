@@ -48,6 +48,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "kv-dtype": _load("amk.passes.kv_dtype", "KvDtype"),
     "kv-policy": _load("amk.passes.kv_policy", "KvPolicy"),
     "lower-lm-to-mk": _load("amk.passes.lower_lm_to_mk", "LowerLmToMk"),
+    "pack-weights": _load("amk.passes.pack_weights", "PackWeights"),
     "place-kv-append": _load("amk.passes.place_kv_append", "PlaceKvAppend"),
     "plan-buffers": _load("amk.passes.plan_buffers", "PlanBuffers"),
     "schedule": _load("amk.passes.schedule", "Schedule"),
@@ -68,8 +69,8 @@ PIPELINES: dict[str, str] = {
     "amk-decode": "amk-lm,amk-mk",
     "amk-prefill": "amk-lm,amk-mk",
     "amk-cuda": (
-        "amk-lm,kv-policy,kv-dtype,greedy-head,fuse{whole-heads=reader},place-kv-append,"
-        "lower-lm-to-mk{tile-bytes=262144},legal-mk,"
+        "amk-lm,pack-weights,kv-policy,kv-dtype,greedy-head,fuse{whole-heads=reader},"
+        "place-kv-append,lower-lm-to-mk{tile-bytes=262144},legal-mk,"
         "warp-reductions,plan-buffers,schedule{kind=static groups=true}"
     ),
 }

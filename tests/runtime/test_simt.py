@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from amk import compiler
 from amk.codegen.cuda.build import lower_for_gpu
@@ -17,6 +18,7 @@ from amk.interpreters.init_numpy import evaluate_init
 from amk.interpreters.mk import Machine
 from amk.ir import mk
 from amk.ir.lm import WeightOp, element_of
+from amk.passes import PIPELINES
 from amk.runtime.kernel_program import KernelProgram
 from amk.runtime.kernel_session import KernelSession
 from amk.runtime.program import INIT_PREFIX
@@ -109,6 +111,31 @@ def test_some_families(name: str) -> None:
 def test_every_family(name: str, dtype: str) -> None:
     torch.manual_seed(0)
     check_bits(as_source(families.build(name, dtype), dtype), dtype, families.random_tokens(20))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_no_load_fits_are_padded(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hidden size 38, inner size 50: rows of 76 and 100 bytes in bf16, of 152 and 200 in f32."""
+    config = families.FAMILIES["llama"]()
+    config.hidden_size, config.intermediate_size, config.head_dim = 38, 50, 8
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=families.TORCH[dtype])
+    source = as_source(families.scatter(model.eval()), dtype)
+    tokens = families.random_tokens(17)
+    if dtype == "f32":
+        check_bits(source, dtype, tokens)
+    packed = interpreter(source, dtype, 64, 3)
+    keys = [b.source.data for b in packed.program.buffers() if b.kind.data == "weight"]
+    assert any("|" in key for key in keys)
+    monkeypatch.setitem(PIPELINES, "amk-cuda", PIPELINES["amk-cuda"].replace("pack-weights,", ""))
+    plain = interpreter(source, dtype, 64, 3)
+    assert len(plain.program.buffers()) < len(packed.program.buffers())
+    program = compiler.compile_kernels(source, "h100", 64, dtype, workers=2, machine_code=False)
+    with KernelSession(program, source, SimtDevice(program), 60) as session:
+        for i, token in enumerate(tokens[:3]):
+            one, other = (m.launch(np.array([token]), i)[0, 0] for m in (packed, plain))
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(session.step(token), one)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
