@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from amk.interpreters.mk_order import Counters, Group, Tile, tiles_of
-from amk.interpreters.shadow import Fault, Shadow
+from amk.interpreters.shadow import Fault, Shadow, Touch, touches
 from amk.ir import mk
 from amk.ir.lm import shape_of
 
@@ -41,6 +41,44 @@ class Ring:
     used: int = 0
 
 
+class Script:
+    """What a program does to memory, tile by tile, looked up once for all launches of it."""
+
+    def __init__(self, program: mk.ProgramOp):
+        self.program = program
+        self.known: dict[int, list[Tile]] = {}
+        self.bodies: dict[Tile, list[Touch]] = {}
+        self.prologues: dict[tuple[mk.StageOp, int], list[Touch]] = {}
+        self.streams: dict[mk.PartOp, list[mk.MatmulOp]] = {}
+
+    def tiles(self, past: int) -> list[Tile]:
+        """The tiles of all stages at a position, in order."""
+        if past not in self.known:
+            stages = self.program.stages()
+            self.known[past] = [t for stage in stages for t in tiles_of(stage, past)]
+        return self.known[past]
+
+    def body(self, tile: Tile) -> list[Touch]:
+        if tile not in self.bodies:
+            self.bodies[tile] = touches(tile.part.body.block.ops, tile.env)
+        return self.bodies[tile]
+
+    def prologue(self, stage: mk.StageOp, past: int) -> list[Touch]:
+        key = (stage, past)
+        if key not in self.prologues:
+            self.prologues[key] = touches(stage.prologue.block.ops, {"P": past})
+        return self.prologues[key]
+
+    def streamed(self, part: mk.PartOp) -> list[mk.MatmulOp]:
+        """The matmuls of a tile whose weights pass through a ring."""
+        if part not in self.streams:
+            ops = part.body.block.ops
+            self.streams[part] = [
+                op for op in ops if isinstance(op, mk.MatmulOp) and op.stream is not None
+            ]
+        return self.streams[part]
+
+
 class Launch:
     """One launch, a step at a time. `enabled` lists the workers that can take a step."""
 
@@ -51,8 +89,10 @@ class Launch:
         workers: int,
         counters: Counters | None = None,
         steps: int = 1,
+        script: Script | None = None,
     ):
         self.program = program
+        self.script = Script(program) if script is None else script
         self.past = past
         self.more = steps - 1
         self.maker = maker_of(program)
@@ -67,8 +107,7 @@ class Launch:
 
     def begin(self) -> None:
         """The tiles of a step, nobody's yet."""
-        tiles = [t for stage in self.program.stages() for t in tiles_of(stage, self.past)]
-        self.tiles = tiles
+        tiles = self.tiles = self.script.tiles(self.past)
         self.counters.begin(self.past, tiles)
         self.released: dict[Group, object] = {}
         self.queue = list(reversed(tiles))
@@ -146,14 +185,12 @@ class Launch:
         if self.stage[worker] is not tile.stage:
             self.acquire(worker, self.stage_groups(tile.stage))
             self.stage[worker] = tile.stage
-            for op in tile.stage.prologue.block.ops:
-                self.shadow.run(worker, op, {"P": self.past})
+            self.touch(worker, self.script.prologue(tile.stage, self.past))
             return
-        self.acquire(worker, list(tile.waits()))
-        for op in tile.part.body.block.ops:
-            self.shadow.run(worker, op, tile.env)
-            if isinstance(op, mk.MatmulOp) and op.stream is not None and self.static:
-                self.consume(worker, op)
+        self.acquire(worker, tile.waits())
+        self.touch(worker, self.script.body(tile))
+        for op in self.script.streamed(tile.part) if self.static else ():
+            self.consume(worker, op)
         for group in tile.signals():
             if group not in self.counters.targets:
                 self.shadow.fault("group", f"a signal of group {group[1]}, which is not there")
@@ -164,6 +201,10 @@ class Launch:
         self.tile[worker] = None
         if self.more and tile.part is self.maker:
             self.next_step(worker)
+
+    def touch(self, worker: int, found: list[Touch]) -> None:
+        for write, value, low, high in found:
+            (self.shadow.write if write else self.shadow.read)(worker, value, low, high)
 
     def acquire(self, worker: int, groups: list[Group]) -> None:
         for group in groups:
@@ -195,15 +236,15 @@ class Launch:
         """The pieces of all steps: a ring is filled ahead of the token too."""
         for step in range(steps):
             past = self.past + step * self.shadow.tokens
-            for tile in (t for stage in self.program.stages() for t in tiles_of(stage, past)):
+            for tile in self.script.tiles(past):
                 worker = tile.worker(self.workers)
-                for op in tile.part.body.block.ops:
-                    if isinstance(op, mk.MatmulOp) and op.stream is not None:
-                        stream = op.stream.owner
-                        assert isinstance(stream, mk.StreamOp)
-                        slots, ahead = stream.slots.value.data, stream.lookahead
-                        ring = self.rings.setdefault((worker, op.stream), Ring(slots, ahead, 0))
-                        ring.total += self.pieces(op, stream)
+                for op in self.script.streamed(tile.part):
+                    assert op.stream is not None
+                    stream = op.stream.owner
+                    assert isinstance(stream, mk.StreamOp)
+                    slots, ahead = stream.slots.value.data, stream.lookahead
+                    ring = self.rings.setdefault((worker, op.stream), Ring(slots, ahead, 0))
+                    ring.total += self.pieces(op, stream)
 
     def pieces(self, op: mk.MatmulOp, stream: mk.StreamOp) -> int:
         """Pieces of one tile, each of as many whole rows as fit a slot."""
@@ -289,12 +330,14 @@ def sample(
     runs: int = 2,
     chained: bool = False,
     steps: int = 1,
+    script: Script | None = None,
 ) -> list[Fault]:
     """Faults over one sequential, some adversarial and some random interleavings, stopping at the
     first with any. `chained` launches at P = 0 first, with counters that go on; each launch takes
     `steps` steps."""
     rng = random.Random(seed)
-    many = max(tile_count(program, past), 1) * steps
+    script = Script(program) if script is None else script
+    many = max(len(script.tiles(past)), 1) * steps
     tries: list[tuple[int, Choose]] = [(1, first_ready), (many, idle_first), (many, last_ready)]
     if steps > 1:
         tries.append((many, fresh_first))
@@ -304,19 +347,20 @@ def sample(
     for workers, choose in tries:
         counters = Counters(program)
         if chained and past:
-            before = Launch(program, 0, 1, counters)
+            before = Launch(program, 0, 1, counters, 1, script)
             run(before, first_ready)
-        faults = run(Launch(program, past, workers, counters, steps), choose)
+        faults = run(Launch(program, past, workers, counters, steps, script), choose)
         if faults:
             return faults
     return []
 
 
-def hold(program: mk.ProgramOp, past: int, steps: int) -> list[Fault]:
+def hold(program: mk.ProgramOp, past: int, steps: int, script: Script | None = None) -> list[Fault]:
     """Faults when one tile of the first step, each in turn, waits until nothing else can run."""
-    count = tile_count(program, past)
+    script = Script(program) if script is None else script
+    count = len(script.tiles(past))
     for victim in range(count):
-        launch = Launch(program, past, count * steps, steps=steps)
+        launch = Launch(program, past, count * steps, None, steps, script)
         held = launch.tiles[victim]
 
         def choose(ready: Sequence[int], launch: Launch, held: Tile = held) -> int:
@@ -329,18 +373,23 @@ def hold(program: mk.ProgramOp, past: int, steps: int) -> list[Fault]:
 
 
 def explore(
-    program: mk.ProgramOp, past: int, workers: int, limit: int = 10_000, steps: int = 1
+    program: mk.ProgramOp,
+    past: int,
+    workers: int,
+    limit: int = 10_000,
+    steps: int = 1,
+    script: Script | None = None,
 ) -> list[Fault]:
     """Faults over every interleaving of `workers` workers, up to the order of steps that share
     nothing; RuntimeError after `limit` launches."""
-    launches = 0
+    launches, known = 0, Script(program) if script is None else script
 
     def replay(prefix: list[int]) -> Launch:
         nonlocal launches
         launches += 1
         if launches > limit:
             raise RuntimeError(f"more than {limit} launches")
-        launch = Launch(program, past, workers, steps=steps)
+        launch = Launch(program, past, workers, None, steps, known)
         for worker in prefix:
             launch.step(worker)
         return launch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 from xdsl.ir import SSAValue
@@ -24,14 +25,28 @@ class Tile:
     number: int
     env: dict[str, int]
 
-    def waits(self) -> Iterator[Group]:
+    def waits(self) -> list[Group]:
         """The counters that must be complete before its body, beyond those of its stage."""
+        return self._waits
+
+    def signals(self) -> list[Group]:
+        """The counters it counts towards once it has finished."""
+        return self._signals
+
+    @cached_property
+    def _waits(self) -> list[Group]:
+        return list(self._find_waits())
+
+    @cached_property
+    def _signals(self) -> list[Group]:
+        return list(self._find_signals())
+
+    def _find_waits(self) -> Iterator[Group]:
         for op in self.part.waits():
             first, count = (e.evaluate(self.env) for e in op.groups)
             yield from ((op.event, g) for g in range(first, first + count))
 
-    def signals(self) -> Iterator[Group]:
-        """The counters it counts towards once it has finished."""
+    def _find_signals(self) -> Iterator[Group]:
         yield from ((event, 0) for event in self.stage.signals)
         for op in self.part.signals():
             yield op.event, op.group.data[0].evaluate(self.env)

@@ -8,7 +8,7 @@ of bytes nobody wrote, or that another buffer has overwritten, shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -59,12 +59,12 @@ class Place:
     given: bool
     done: np.ndarray
     """Which elements this launch wrote."""
+    name: str
+    kind: str
+    axis: int | None
+    """That counts the rows of a cache."""
     ring: int = 0
     """Rows that a ring has memory for, of those that positions name."""
-
-    @property
-    def name(self) -> str:
-        return self.op.result.name_hint or self.op.source.data
 
 
 class Shadow:
@@ -101,7 +101,8 @@ class Shadow:
 
     def place(self, number: int, op: mk.BufferOp) -> Place:
         rows = self.past + self.tokens * self.steps
-        shape = tuple(rows if d == -1 else d for d in op.type.get_shape())
+        shape_open = op.type.get_shape()
+        shape = tuple(rows if d == -1 else d for d in shape_open)
         memory = tuple(
             op.ring_rows or n if d == -1 else n
             for n, d in zip(shape, op.type.get_shape(), strict=True)
@@ -117,7 +118,11 @@ class Shadow:
         if numbers.size and numbers.max() >= len(space.writer):
             self.fault("bounds", f"buffer {op.source.data!r} leaves the arena")
             numbers = numbers % max(len(space.writer), 1)
-        place = Place(number, op, space, numbers, given, np.zeros(shape, bool), op.ring_rows)
+        place = Place(
+            number, op, space, numbers, given, np.zeros(shape, bool),
+            op.result.name_hint or op.source.data, op.kind.data,
+            shape_open.index(-1) if -1 in shape_open else None, op.ring_rows,
+        )  # fmt: skip
         if given:
             space.holder[...] = number
         if op.kind.data == "cache":
@@ -161,10 +166,11 @@ class Shadow:
                 self.fault("bounds", f"{what} {place.name}{low}..{high} of {limits}")
                 return None
         at = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
-        if place.op.kind.data != "cache":
+        if place.kind != "cache":
             cells = place.cells[at].ravel()
             return place, cells, np.full(len(cells), place.number), at
-        axis = place.op.type.get_shape().index(-1)
+        axis = place.axis
+        assert axis is not None
         cells, tags = [], []
         for row in range(low[axis], high[axis]):
             slot = row % place.ring if place.ring else row
@@ -175,11 +181,10 @@ class Shadow:
 
     def limits(self, place: Place) -> tuple[int, ...]:
         """How far each axis of a buffer reaches in this step."""
-        rows = self.past + self.tokens
-        return tuple(
-            rows if d == -1 else n
-            for n, d in zip(place.done.shape, place.op.type.get_shape(), strict=True)
-        )
+        shape, axis = place.done.shape, place.axis
+        if axis is None:
+            return shape
+        return (*shape[:axis], self.past + self.tokens, *shape[axis + 1 :])
 
     def read(self, worker: int, value: SSAValue, low: list[int], high: list[int]) -> None:
         found = self.cells_of(value, low, high, "read")
@@ -204,7 +209,7 @@ class Shadow:
             return
         place, cells, tags, at = found
         space = place.space
-        if place.op.kind.data not in mk.WRITABLE:
+        if place.kind not in mk.WRITABLE:
             self.fault("read-only", f"write of {place.name}")
         if place.done[at].any():
             self.fault("double write", f"write of {place.name}{low}..{high} at P = {self.past}")
@@ -221,9 +226,9 @@ class Shadow:
     def finish(self) -> None:
         """What a launch owes: outputs whole, rows P … P + S − 1 of each cache and no other."""
         for place in {id(p): p for p in self.places.values()}.values():
-            if place.op.kind.data == "output" and not place.done.all():
+            if place.kind == "output" and not place.done.all():
                 self.fault("output", f"{place.name} is not whole at P = {self.past}")
-            if place.op.kind.data == "cache":
+            if place.kind == "cache":
                 axis = place.op.type.get_shape().index(-1)
                 rows = np.moveaxis(place.done, axis, 0)
                 end = self.past + self.tokens
@@ -235,20 +240,39 @@ class Shadow:
         self.past += self.tokens
         for place in {id(p): p for p in self.places.values()}.values():
             place.done[...] = False
-            if place.op.kind.data in ("activation", "output"):
+            if place.kind in ("activation", "output"):
                 place.space.holder[...] = -1
         if self.fed is not None:
             self.fed.space.holder[...] = self.fed.number
 
-    # ---- ops ----
 
-    def run(self, worker: int, op: Operation, env: dict[str, int]) -> None:
-        """Does to the shadow what an op does to memory."""
+Touch = tuple[bool, SSAValue, list[int], list[int]]
+"""(is it a write, buffer, first element and end on each axis)"""
+
+
+class Recorder:
+    """Writes down what ops do to memory."""
+
+    def __init__(self) -> None:
+        self.found: list[Touch] = []
+
+    def read(self, value: SSAValue, low: list[int], high: list[int]) -> None:
+        self.found.append((False, value, low, high))
+
+    def write(self, value: SSAValue, low: list[int], high: list[int]) -> None:
+        self.found.append((True, value, low, high))
+
+
+def touches(ops: Iterable[Operation], env: dict[str, int]) -> list[Touch]:
+    """What the ops of a body do to memory, in order."""
+    recorder = Recorder()
+    for op in ops:
         rule = RULES.get(type(op))
         if rule is not None:
-            rule(self, worker, op, env)
+            rule(recorder, op, env)
         elif any(isinstance(v.type, mk.BufferType) for v in op.operands):
             raise KeyError(op.name)
+    return recorder.found
 
 
 def tag(place: Place, row: int) -> int:
@@ -261,30 +285,30 @@ def offset_of(op: mk.BufferOp) -> int:
     return op.offset.value.data
 
 
-def load(s: Shadow, w: int, op: mk.LoadOp, env: dict[str, int]) -> None:
+def load(s: Recorder, op: mk.LoadOp, env: dict[str, int]) -> None:
     at = [e.evaluate(env) for e in op.offsets]
-    s.read(w, op.buffer, at, [a + n for a, n in zip(at, shape_of(op.result), strict=True)])
+    s.read(op.buffer, at, [a + n for a, n in zip(at, shape_of(op.result), strict=True)])
 
 
-def store(s: Shadow, w: int, op: mk.StoreOp, env: dict[str, int]) -> None:
+def store(s: Recorder, op: mk.StoreOp, env: dict[str, int]) -> None:
     at = [e.evaluate(env) for e in op.offsets]
-    s.write(w, op.buffer, at, [a + n for a, n in zip(at, shape_of(op.value), strict=True)])
+    s.write(op.buffer, at, [a + n for a, n in zip(at, shape_of(op.value), strict=True)])
 
 
-def gather(s: Shadow, w: int, op: mk.GatherOp, env: dict[str, int]) -> None:
+def gather(s: Recorder, op: mk.GatherOp, env: dict[str, int]) -> None:
     column = op.offsets.data[0].evaluate(env)
     rows, width = mk.buffer_of(op.table).type.get_shape()[0], shape_of(op.result)[1]
-    s.read(w, op.indices, [0, 0], list(mk.buffer_of(op.indices).type.get_shape()))
-    s.read(w, op.table, [0, column], [rows, column + width])
+    s.read(op.indices, [0, 0], list(mk.buffer_of(op.indices).type.get_shape()))
+    s.read(op.table, [0, column], [rows, column + width])
 
 
-def matmul(s: Shadow, w: int, op: mk.MatmulOp, env: dict[str, int]) -> None:
+def matmul(s: Recorder, op: mk.MatmulOp, env: dict[str, int]) -> None:
     at = [e.evaluate(env) for e in op.offsets]
     size = (shape_of(op.result)[1], shape_of(op.input)[1])
-    s.read(w, op.weight, at, [a + n for a, n in zip(at, size, strict=True)])
+    s.read(op.weight, at, [a + n for a, n in zip(at, size, strict=True)])
 
 
-def attention(s: Shadow, w: int, op: mk.AttentionOp, env: dict[str, int]) -> None:
+def attention(s: Recorder, op: mk.AttentionOp, env: dict[str, int]) -> None:
     """Row by row of the query, as the arithmetic does."""
     head, index = (e.evaluate(env) for e in op.at)
     chunk = op.chunk.value.data
@@ -296,14 +320,14 @@ def attention(s: Shadow, w: int, op: mk.AttentionOp, env: dict[str, int]) -> Non
         end = min(begin + chunk, position + 1)
         for value in (v for v in op.operands if isinstance(v.type, mk.BufferType)):
             depth = mk.buffer_of(value).type.get_shape()[3]
-            s.read(w, value, [0, head, first, 0], [1, head + 1, end, depth])
+            s.read(value, [0, head, first, 0], [1, head + 1, end, depth])
 
 
-def combine(s: Shadow, w: int, op: mk.CombineOp, env: dict[str, int]) -> None:
+def combine(s: Recorder, op: mk.CombineOp, env: dict[str, int]) -> None:
     first, end = (e.evaluate(env) for e in op.range)
     for value in (op.outputs, op.maxima, op.sums):
         rest = list(mk.buffer_of(value).type.get_shape()[1:])
-        s.read(w, value, [first, *[0] * len(rest)], [end, *rest])
+        s.read(value, [first, *[0] * len(rest)], [end, *rest])
 
 
 RULES: dict[type[Operation], Callable[..., None]] = {

@@ -58,3 +58,20 @@ def report_of(plan: Plan, usage: Usage, gpu: Gpu) -> Report:
         by.append(0)
     each = min(by)
     return Report(usage, plan.shared_bytes, plan.threads, plan.blocks, each, each * gpu.sms)
+
+
+def resources_of(plan: Plan, usage: Usage, gpu: Gpu) -> dict[str, int]:
+    """The numbers that V10 of `verify-mk` decides with: of a block its threads, the registers a
+    thread is granted and the shared memory it takes, and what the device and each SM have."""
+    warps = -(-plan.threads // WARP)
+    granted = -(-usage.registers * WARP // REGISTER_GRANULE) * REGISTER_GRANULE
+    return {
+        "threads": warps * WARP,
+        "registers": granted // WARP,
+        "shared_bytes": plan.shared_bytes + gpu.reserved_shared,
+        "processors": gpu.sms,
+        "max_threads": MAX_THREADS.get(gpu.capability, 2048),
+        "max_registers": gpu.registers,
+        "max_shared_bytes": gpu.shared_per_sm if plan.shared_bytes <= gpu.shared else 0,
+        "max_blocks": MAX_BLOCKS,
+    }

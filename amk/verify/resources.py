@@ -51,6 +51,7 @@ def residency(ctx: Context) -> None:
         ctx.add(Finding("V10", what, 0))
         return
     room = resident_blocks(found)
+    ctx.report.notes.append(f"V10: {workers} blocks of {room} that the device holds at once")
     if workers > room:
         what = f"{workers} blocks, and the device holds {room} at once"
         ctx.add(Finding("V10", what, 0))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amk.interpreters.explore import explore, hold, sample, tile_count
+from amk.interpreters.explore import Script, explore, hold, sample
 from amk.interpreters.mk import Machine
 from amk.ir import mk, parse_module
 from amk.passes import verify as verify_ir
@@ -73,13 +73,14 @@ def monotonic(program: mk.ProgramOp) -> bool:
 
 def misbehaviour(program: mk.ProgramOp, positions: int, seed: int) -> str:
     """The first fault at any position, or ""."""
+    script = Script(program)
     for past in range(positions):
-        faults = sample(program, past, seed, runs=1)
+        faults = sample(program, past, seed, runs=1, script=script)
         if not faults and monotonic(program):
-            faults = sample(program, past, seed, runs=0, chained=True)
+            faults = sample(program, past, seed, runs=0, chained=True, script=script)
         tiny = TINY if past == seed % positions else TINY - 2
-        if not faults and program.static_workers is None and tile_count(program, past) <= tiny:
-            faults = explore(program, past, workers=2)
+        if not faults and program.static_workers is None and len(script.tiles(past)) <= tiny:
+            faults = explore(program, past, workers=2, script=script)
         if faults:
             return f"P = {past}: {faults[0]}"
     for past in {0, positions - 1}:
@@ -90,15 +91,16 @@ def misbehaviour(program: mk.ProgramOp, positions: int, seed: int) -> str:
 
 def misbehaviour_in_two_steps(program: mk.ProgramOp, positions: int, seed: int) -> str:
     """The first fault of a launch of two steps, or ""."""
+    script = Script(program)
     for past in range(positions - 1):
-        faults = sample(program, past, seed, runs=1, steps=2)
+        faults = sample(program, past, seed, runs=1, steps=2, script=script)
         if not faults and monotonic(program):
-            faults = sample(program, past, seed, runs=0, chained=True, steps=2)
+            faults = sample(program, past, seed, 0, chained=True, steps=2, script=script)
         if not faults and past == seed % (positions - 1):
-            faults = hold(program, past, steps=2)
-        tiny = past == 0 and tile_count(program, past) <= TINY - 2
+            faults = hold(program, past, 2, script)
+        tiny = past == 0 and len(script.tiles(past)) <= TINY - 2
         if not faults and program.static_workers is None and tiny:
-            faults = explore(program, past, workers=2, steps=2)
+            faults = explore(program, past, workers=2, steps=2, script=script)
         if faults:
             return f"two steps from P = {past}: {faults[0]}"
     return ""

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
 
 from amk import compiler
+from amk.codegen.cuda import build
 from amk.errors import AmkError, ToolchainError
 from amk.runtime import cuda_nvrtc
+from amk.runtime.certificate import CERTIFICATE
 from amk.runtime.cuda_flow import before_any, control_flow, holding
 from amk.runtime.cuda_inspect import LOCAL_MEMORY, MATRIX, having, instructions
 from amk.runtime.cuda_nvrtc import Usage, check_arch, compile_cubin, usage_of
-from amk.runtime.cuda_report import report_of
+from amk.runtime.cuda_report import report_of, resources_of
 from amk.runtime.kernel_program import KernelProgram, Plan
 from amk.runtime.source import as_source
 from amk.targets import GPUS, TARGETS, Target, find_target
+from amk.verify.resources import resident_blocks
 from tests import families
 
 pytestmark = pytest.mark.usefixtures("cache_root")
@@ -119,6 +124,59 @@ def test_size_does_not_grow_with_depth() -> None:
         ).source(0)
         counts.append(text.count("AMK_INLINE void stage_"))
     assert counts[0] == counts[1]
+
+
+# ---- V10 ----
+
+
+def proofs_of(program: KernelProgram) -> list[dict[str, Any]]:
+    return json.loads((program.folder / CERTIFICATE).read_text())["programs"]
+
+
+@needs_nvrtc
+def test_the_certificate_decides_v10_with_the_real_numbers() -> None:
+    """Of a compiled kernel; the text alone takes it on trust, and says so."""
+    for proof in proofs_of(compiled("h100")):
+        assert proof["obligations"]["V10"] == 1
+        assert proof["notes"] == ["V10: 132 blocks of 132 that the device holds at once"]
+    text = compiler.compile_kernels("toy", "h100", 300, "bf16", workers=3, machine_code=False)
+    for proof in proofs_of(text):
+        assert proof["obligations"]["V10"] == 0
+        assert "taken to run at once" in proof["notes"][0]
+
+
+def test_a_row_that_cannot_hold_the_grid() -> None:
+    """Seven blocks of a kernel and six SMs: V10, whatever the report says."""
+    options = compiler.Options(max_seq=64, tokens=(1,))
+    module = build.lower_for_gpu(as_source("toy", "f32"), options, 1, 7)
+    (program,) = compiler.programs_of(module)
+    plan, usage = replace(PLAN, blocks=7), Usage(120, 0, 0, 0)
+    gpu = replace(GPUS["h100"][1], sms=7)
+    assert (
+        build.certify_resident(program, resources_of(plan, usage, gpu))["obligations"]["V10"] == 1
+    )
+    small = replace(gpu, sms=6)
+    with pytest.raises(AmkError, match="V10 at P = 0: 7 blocks, and the device holds 6 at once"):
+        build.certify_resident(program, resources_of(plan, usage, small))
+
+
+@needs_nvrtc
+def test_no_kernel_for_a_row_that_cannot_hold_the_grid() -> None:
+    small = Target("made-up", "cuda", "two SMs", replace(GPUS["h100"][1], sms=2))
+    with pytest.raises(AmkError, match=r"no configuration fits .*3 of 2 blocks: NOT co-resident"):
+        compiler.compile_kernels("toy", small, 300, "bf16", workers=3)
+
+
+@pytest.mark.parametrize("registers", [24, 65, 120, 168, 255])
+@pytest.mark.parametrize("shared", [1_000, 50_000, 113_000, 200_000, 233_000])
+@pytest.mark.parametrize("row", ROWS, ids=lambda t: t.name)
+def test_v10_counts_as_the_report_does(row: Target, registers: int, shared: int) -> None:
+    """Two computations of the blocks that a GPU holds at once."""
+    assert row.gpu is not None
+    for threads in (64, 288, 1024):
+        plan, usage = replace(PLAN, threads=threads, shared_bytes=shared), Usage(registers, 0, 0, 0)
+        room = resident_blocks(resources_of(plan, usage, row.gpu))
+        assert room == report_of(plan, usage, row.gpu).resident
 
 
 # ---- reports ----

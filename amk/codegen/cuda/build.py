@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.builtin import DictionaryAttr
 
 from amk.codegen.cpu.emit import slot_of
 from amk.codegen.cuda.emit import emit_cuda, fixed_bytes, machine_of, shared_wanted
 from amk.codegen.layout import Layout, Slot
 from amk.errors import AmkError
+from amk.ir import mk
+from amk.ir.lm import integer
 from amk.runtime.certificate import save_certificate
 from amk.runtime.cuda_nvrtc import CUBIN_NAME, LOG_NAME, check_arch, compile_cubin, usage_of
-from amk.runtime.cuda_report import Report, report_of
+from amk.runtime.cuda_report import Report, report_of, resources_of
 from amk.runtime.kernel_program import KernelProgram, Plan, bytes_of, certified, save_kernels
 from amk.runtime.source import Source
 from amk.targets import Gpu, Target
 from amk.verify.certify import certify
+from amk.verify.resources import RESOURCES
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -48,6 +53,7 @@ class Kernel:
     text: str
     plan: Plan
     proof: dict[str, Any]
+    program: mk.ProgramOp
     report: Report | None = None
     folder: Path | None = None
     notes: list[str] | None = None
@@ -149,6 +155,8 @@ def fit(
         line = f"program of {kernel.plan.tokens} token(s): {kernel.report.line()}"
         if kernel.report.coresident and not kernel.report.spills:
             kernel.notes = [*notes, line]
+            resources = resources_of(kernel.plan, usage, gpu)
+            kernel.proof = certify_resident(kernel.program, resources)
             return kernel
         notes.append(f"{line}; {configuration} does not fit, trying the next smaller")
     raise AmkError(f"cuda: no configuration fits sm_{gpu.arch}: {notes[-1] if notes else title}")
@@ -188,7 +196,15 @@ def emit(
     (program,) = programs_of(streamed)
     machine = replace(machine_of(program, gpu, chosen.kept_bytes), rows=chosen.rows)
     text, plan = emit_cuda(program, number, layout, gpu, title, machine, timeline)
-    return Kernel(text, plan, asdict(certify(program)))
+    return Kernel(text, plan, asdict(certify(program)), program)
+
+
+def certify_resident(program: mk.ProgramOp, resources: Mapping[str, int]) -> dict[str, Any]:
+    """The proof of a program with V10 decided by what its machine code takes and the GPU has.
+    AmkError when the grid would not be resident at once."""
+    numbers = {name: integer(n) for name, n in resources.items()}
+    program.attributes[RESOURCES] = DictionaryAttr(numbers)
+    return asdict(certify(program))
 
 
 def resident_bytes(slots: Sequence[Slot], max_seq: int) -> tuple[int, int]:
