@@ -57,6 +57,7 @@ class KvState:
         self.arrays = self._allocate(self._capacity)
         """What `memory` gave for each cache: an array, or an address on a device."""
         self._unseen = False  # did an array move that `reserve` has not told of?
+        self._room: int | None = None  # positions all caches have room for, once it is known
 
     def capacity(self, name: str) -> int:
         """Rows a cache has room for."""
@@ -81,17 +82,29 @@ class KvState:
 
         Memory that is not to be had raises what allocating it raises. The caches that moved before
         it are told of by the next call that succeeds, and the others catch up with them then."""
-        rows = {s.name: self._grown(s, length + new) for s in self.specs.values()}
+        needed = length + new
+        alone = self._sharers.count == 1 or not new
+        if alone and not self._unseen and needed <= self._least_room():
+            self.written = max(self.written, needed)
+            return False
+        rows = {s.name: self._grown(s, needed) for s in self.specs.values()}
         grew = any(n > self.capacity(name) for name, n in rows.items())
-        if new and self._sharers.count > 1:
+        if not alone:
             self._leave_sharers(rows, length)
         else:
             for name in [name for name, n in rows.items() if n > self.capacity(name)]:
                 self._move(name, rows[name], length)
         self.reallocations += grew
-        self.written = max(self.written, length + new)
+        self.written = max(self.written, needed)
         moved, self._unseen = self._unseen, False
         return moved
+
+    def _least_room(self) -> int:
+        """Positions that all caches have room for; asked before every launch, and so kept."""
+        if self._room is None:
+            whole = [self.capacity(s.name) for s in self.specs.values() if s.slots is None]
+            self._room = min([self.max_seq, *whole])
+        return self._room
 
     def _grown(self, spec: CacheSpec, needed: int) -> int:
         """The rows a cache is to have; AmkError when it may not have so many."""
@@ -114,7 +127,7 @@ class KvState:
         self._copy(name, array, rows, length)
         self.memory.drop(self.arrays[name])
         self.arrays[name], self._capacity[name] = array, rows
-        self._unseen = True
+        self._unseen, self._room = True, None
 
     def _copy(self, name: str, array: Any, rows: int, length: int) -> None:
         spec = self.specs[name]
@@ -151,7 +164,8 @@ class KvState:
         for name, array in arrays.items():
             self._copy(name, array, rows[name], length)
         self.release()
-        self.arrays, self._capacity, self._unseen = arrays, dict(rows), True
+        self.arrays, self._capacity = arrays, dict(rows)
+        self._unseen, self._room = True, None
 
     def release(self) -> None:
         """Gives this state's share of the memory up; the last to do so lets it go."""
@@ -228,7 +242,7 @@ class KvState:
             slots = np.arange(length - counts[name], length) % around
             self.memory.put(spec, arrays[name], capacities[name], slots, rows[name])
         self.release()
-        self.arrays, self._capacity = arrays, capacities
+        self.arrays, self._capacity, self._room = arrays, capacities, None
         self.written = length
 
 
