@@ -30,9 +30,10 @@ from tests import families
 from tests.runtime.conftest import Amk
 from tests.runtime.simt_tools import STORMS, logits, sanitize, toy
 
-MEDIAN, LARGEST = 1e-4, 2e-2
-"""How far chunks by matrix instructions may be from steps, logits of order one: 2^-17 an input, and
-now and then a cached value that rounds to its other neighbour in 16 bits, 2^-8 of itself."""
+MEDIAN, LARGEST = 2e-4, 2e-2
+"""How far chunks by matrix instructions may be from steps, as shares of the largest logit: 2^-17 an
+input, and now and then a cached value that rounds to its other neighbour in 16 bits, 2^-8 of it,
+which every later row sees."""
 QUICK = ("llama-tied", "gemma2", "gpt2", "qwen3")
 
 pytestmark = pytest.mark.usefixtures("cache_root")
@@ -90,7 +91,7 @@ def check_bits(
         if dtype == "f32":
             np.testing.assert_array_equal(chunks, np.stack(steps))
         else:
-            difference = np.abs(chunks - np.stack(steps))
+            difference = np.abs(chunks - np.stack(steps)) / max(1.0, np.abs(steps).max())
             assert np.median(difference) < MEDIAN
             assert difference.max() < LARGEST
 
