@@ -6,6 +6,7 @@ The full run of 20,000 programs is benchmarks/verify_soundness.py.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +14,18 @@ from hypothesis import strategies as st
 from xdsl.utils.exceptions import VerifyException
 
 import amk.verify.check as check
-from amk.verify import prove
+from amk.verify import prove, steps
+from amk.verify.findings import STEPS
 from tests.property.mk_programs import Generator, random_plan
-from tests.property.soundness import compare, program_of
+from tests.property.soundness import (
+    compare,
+    misbehaviour_in_two_steps,
+    program_of,
+    stumbles,
+)
 
+STEPPING = (167, 206, 651)
+"""Seeds of programs that are right for one step a launch alone."""
 PROGRAMS = int(os.environ.get("AMK_VERIFY_PROGRAMS", "250"))
 
 
@@ -70,6 +79,33 @@ def test_the_oracle_notices_a_rule_that_is_missing(
         if prove(program).holds and compare(program, seed).unsound:
             return
     pytest.fail(f"{part} is never needed")
+
+
+def test_the_oracle_notices_steps_that_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are right for one step a launch, taken for right with several."""
+    wrong = [s for s in STEPPING if prove(program_of(random_plan(s).text())).step_findings]
+    assert wrong == list(STEPPING)
+    monkeypatch.setattr(steps, "hazards", lambda ctx, feedback: iter(()))
+    for seed in wrong:
+        outcome = compare(program_of(random_plan(seed).text()), seed)
+        assert outcome.report.steps == STEPS[1]
+        assert outcome.unsound.startswith("two steps from")
+
+
+def test_the_oracle_agrees_about_the_written_examples() -> None:
+    """Each rule's example in steps.mlir goes wrong in two steps; the right ones do not."""
+    text = (Path(__file__).parents[1] / "filecheck" / "verify_mk" / "steps.mlir").read_text()
+    rules: set[str] = set()
+    for part in text.split("// -----"):
+        program = program_of(part)
+        report = prove(program)
+        assert report.holds
+        if report.steps == STEPS[1]:
+            assert not misbehaviour_in_two_steps(program, report.positions, 0)
+        for finding in report.step_findings:
+            assert stumbles(program, finding, 0), finding
+        rules |= {finding.rule for finding in report.step_findings}
+    assert rules == {"V4", "V5", "V6", "V9", "V12"}
 
 
 def test_a_tile_may_wait_for_a_later_one_of_its_stage() -> None:

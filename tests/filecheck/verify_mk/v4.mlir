@@ -237,7 +237,7 @@ mk.program "wrong" attributes {tokens = 1 : i64, max_seq = 8 : i64, schedule = "
       mk.store %3, %u[t0 * 4] : tensor<4xf32> -> !mk.buffer<8xf32>
     }
   }
-  mk.stage "n" waits(%f) signals(%h) prologue {
+  mk.stage "n" waits(%e, %f) signals(%h) prologue {
     mk.yield
   } parts {
     mk.part[1] {
@@ -285,7 +285,7 @@ mk.program "right" attributes {tokens = 1 : i64, max_seq = 8 : i64, schedule = "
       mk.store %3, %u[t0 * 4] : tensor<4xf32> -> !mk.buffer<8xf32>
     }
   }
-  mk.stage "n" waits(%f) signals(%h) prologue {
+  mk.stage "n" waits(%e, %f) signals(%h) prologue {
     mk.yield
   } parts {
     mk.part[1] {
