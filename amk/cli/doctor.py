@@ -126,7 +126,8 @@ def check_cuda() -> dict[str, str]:
     count = cuda_device_count()
     if count == 0:
         return finding(NOTE, "the driver offers no device: programs run on the CPU")
-    return finding(OK, f"{count} device{'s' if count > 1 else ''}")
+    plural = "s" if count > 1 else ""
+    return finding(OK, f"{count} device{plural}: --target cuda runs on the first")
 
 
 CHECKS: dict[str, Callable[[], dict[str, str]]] = {

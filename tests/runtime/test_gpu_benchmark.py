@@ -108,3 +108,17 @@ def test_logits_over_the_bar_fail_the_run(
     monkeypatch.setattr(KernelSession, "step", lambda s, token: step(s, token) * 1.1)
     assert gpu.main([*WORDS, "--alone", "--timeline", ""]) == 1
     assert json.loads(capsys.readouterr().out)["ours"]["tiny"]["logits_within_bar"] is False
+
+
+def test_the_prediction(
+    gpu: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "predicted.json"
+    assert gpu.main(["--predict", "--shapes", "tiny", "--target", "l4", "--out", str(out)]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report == json.loads(out.read_text())
+    first, last = report["predicted_us_per_token"]["tiny"].values()
+    assert 0 < first < last
+    assert "predicted, not measured" in captured.err
+    assert "cuLaunchCooperativeKernel" not in gpu.api.names()
