@@ -14,6 +14,7 @@ func.func @f(%x: tensor<2x3xf32>, %y: tensor<3xf32>, %pos: index) {
   %tanh = lm.tanh %x : tensor<2x3xf32>
   %sigmoid = lm.sigmoid %x : tensor<2x3xf32>
   %silu = lm.silu %x : tensor<2x3xf32>
+  %floor = lm.floor %x : tensor<2x3xf32>
   %relu = lm.relu %x : tensor<2x3xf32>
   %erf = lm.erf %x : tensor<2x3xf32>
   %gelu = lm.gelu %x : tensor<2x3xf32>
@@ -47,6 +48,7 @@ func.func @f(%x: tensor<2x3xf32>, %y: tensor<3xf32>, %pos: index) {
 // CHECK-NEXT: %tanh = lm.tanh %x : tensor<2x3xf32>
 // CHECK-NEXT: %sigmoid = lm.sigmoid %x : tensor<2x3xf32>
 // CHECK-NEXT: %silu = lm.silu %x : tensor<2x3xf32>
+// CHECK-NEXT: %floor = lm.floor %x : tensor<2x3xf32>
 // CHECK-NEXT: %relu = lm.relu %x : tensor<2x3xf32>
 // CHECK-NEXT: %erf = lm.erf %x : tensor<2x3xf32>
 // CHECK-NEXT: %gelu = lm.gelu %x : tensor<2x3xf32>
@@ -77,6 +79,7 @@ func.func @f(%x: tensor<2x3xf32>, %y: tensor<3xf32>, %pos: index) {
 // GENERIC-NEXT: %tanh = "lm.tanh"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
 // GENERIC-NEXT: %sigmoid = "lm.sigmoid"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
 // GENERIC-NEXT: %silu = "lm.silu"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+// GENERIC-NEXT: %floor = "lm.floor"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
 // GENERIC-NEXT: %relu = "lm.relu"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
 // GENERIC-NEXT: %erf = "lm.erf"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
 // GENERIC-NEXT: %gelu = "lm.gelu"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
