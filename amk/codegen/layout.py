@@ -17,6 +17,7 @@ class Slot:
     offset: int  # in the program's arena, −1 outside it
     policy: str = ""  # of a cache: how its memory grows
     window: int = 0  # of a ring: rows a position sees
+    sinks: int = 0  # of a ring: rows that stay
 
 
 @dataclass

@@ -270,11 +270,13 @@ class Translator:
         sink_value = None if sinks is None else self.env[sinks]
         assert sink_value is None or isinstance(sink_value, SSAValue)
         keys, values = self.caches[layers[0]]
-        window = int(token.args[0]) or None  # type: ignore[arg-type]
+        given = bind(token)
+        window, first_rows = int(given["window"]) or None, int(given["first_rows"])
         position = self.block.args[1]
         op = lm.AttentionOp(
-            query, keys, values, position, a["scale"], window, a["softcap"], sink_value
-        )
+            query, keys, values, position, a["scale"], window, a["softcap"], sink_value,
+            first_rows,
+        )  # fmt: skip
         return self.emit(op)
 
     def cache_layer(self, node: Any) -> int | None:

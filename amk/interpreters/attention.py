@@ -31,12 +31,13 @@ def repeat_heads(x: Tensor, groups: int) -> Tensor:
     return x.reshape(1, heads * groups, length, depth)
 
 
-def visible(past: int, tokens: int, length: int, window: int | None) -> Tensor:
-    """[S, T] bool: row s sees key t of the last `length` rows. j ≤ P + s, and j > P + s − W."""
+def visible(past: int, tokens: int, length: int, window: int | None, first_rows: int = 0) -> Tensor:
+    """[S, T] bool: row s sees key t of the last `length` rows. j ≤ P + s, and j > P + s − W or
+    j < `first_rows`."""
     q = torch.arange(past, past + tokens)[:, None]
     k = torch.arange(past + tokens - length, past + tokens)[None, :]
     seen = k <= q
-    return seen if window is None else seen & (k > q - window)
+    return seen if window is None else seen & ((k > q - window) | (k < first_rows))
 
 
 def attend(
@@ -48,20 +49,23 @@ def attend(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    first_rows: int = 0,
 ) -> Tensor:
     """Causal attention of S new rows over a cache that already holds them.
 
     `query` [1, Hq, S, D]; `keys` [1, Hkv, ≥ P + S, D]; `values` [1, Hkv, ≥ P + S, Dv]; `sinks`
-    [Hq] or None; `past` is P. Returns [1, S, Hq, Dv] in the query's dtype.
+    [Hq] or None; `past` is P; the first `first_rows` stay beside a window. Returns [1, S, Hq, Dv]
+    in the query's dtype.
     """
     tokens, groups = query.shape[2], query.shape[1] // keys.shape[1]
     keys, values = keys.to(query.dtype), values.to(query.dtype)  # a cache may be stored narrower
-    keys = repeat_heads(live_rows(keys, past, tokens, window), groups)
-    values = repeat_heads(live_rows(values, past, tokens, window), groups)
+    sliced = None if first_rows else window
+    keys = repeat_heads(live_rows(keys, past, tokens, sliced), groups)
+    values = repeat_heads(live_rows(values, past, tokens, sliced), groups)
     scores = torch.matmul(query, keys.transpose(2, 3)) * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    seen = visible(past, tokens, keys.shape[2], window)
+    seen = visible(past, tokens, keys.shape[2], window, first_rows)
     hidden = torch.finfo(query.dtype).min
     scores = scores + torch.where(seen, torch.zeros((), dtype=query.dtype), hidden)[None, None]
     if sinks is None:
@@ -92,11 +96,13 @@ def attend_split(
     softcap: float | None,
     chunk: int,
     chunks: int,
+    first_rows: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One unnormalised softmax a chunk of `chunk` cache rows, in f32; operands as for `attend`.
 
     Returns outputs [n, Hkv, S, G, Dv], maxima and sums [n, Hkv, S, G] with n = `chunks`. A chunk
-    without a visible row has maximum −inf, sum 0 and output 0.
+    without a visible row has maximum −inf, sum 0 and output 0. The first `first_rows`, when they
+    stay, come first, and no chunk holds them.
     """
     _, heads, tokens, _ = query.shape
     kv_heads, live, depth = keys.shape[1], past + tokens, values.shape[3]
@@ -104,19 +110,22 @@ def attend_split(
     rows = (chunks, kv_heads, tokens, groups)
     outputs, sums = torch.zeros(*rows, depth), torch.zeros(rows)
     maxima = torch.full(rows, -torch.inf)
-    seen = visible(past, tokens, live, window)
+    seen = visible(past, tokens, live, window, first_rows)
+    kept = torch.arange(live) < first_rows
     query, keys, values = (x.to(torch.float32) for x in (query, keys, values))
-    for c in range(-(-live // chunk)):
+    extra = int(first_rows > 0)
+    parts = [(0, seen & kept)] * extra + [(c, seen & ~kept) for c in range(-(-live // chunk))]
+    for place, (c, mask) in enumerate(parts):
         part = slice(c * chunk, min((c + 1) * chunk, live))
         k, v = repeat_heads(keys[:, :, part], groups), repeat_heads(values[:, :, part], groups)
         scores = torch.matmul(query, k.transpose(2, 3)) * scale
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
-        scores = scores.masked_fill(~seen[:, part], -torch.inf)
+        scores = scores.masked_fill(~mask[:, part], -torch.inf)
         top = scores.amax(dim=-1)
         weights = torch.exp(scores - finite(top)[..., None])
-        outputs[c] = by_group(torch.matmul(weights, v), groups)
-        maxima[c], sums[c] = by_group(top, groups), by_group(weights.sum(dim=-1), groups)
+        outputs[place] = by_group(torch.matmul(weights, v), groups)
+        maxima[place], sums[place] = by_group(top, groups), by_group(weights.sum(dim=-1), groups)
     return outputs, maxima, sums
 
 

@@ -197,7 +197,7 @@ def attention_split(m: Machine, op: lm.AttentionSplitOp) -> tuple[Value, ...]:
 def attention_combine(m: Machine, op: lm.AttentionCombineOp) -> Tensor:
     parts = [m.tensor(v).to(torch.float32) for v in (op.outputs, op.maxima, op.sums)]
     live = m.index(op.position) + lm.shape_of(op.outputs)[2]
-    used = -(-live // lm_integer(op.chunk))
+    used = -(-live // lm_integer(op.chunk)) + (op.first_rows is not None)
     outputs, maxima, sums = (part[:used] for part in parts)
     out = combine(outputs, maxima, sums, m.optional(op.sinks))
     return out.to(torch_dtype(lm.element_of(op.result)))

@@ -22,6 +22,7 @@ from amk.interpreters.numerics_float import quiet
 from amk.ir import mk
 from amk.ir.expr import ExprsAttr, exprs
 from amk.ir.lm import shape_of
+from amk.ring import ring_slot
 
 Array = np.ndarray
 
@@ -216,8 +217,9 @@ def store(s: Scope, op: mk.StoreOp) -> None:
     element = mk.buffer_of(op.buffer).type.element_type
     if ring := mk.buffer_of(op.buffer).ring_rows:
         zero, head, first, depth = s.at(op.offsets)
+        sinks = mk.buffer_of(op.buffer).sink_rows
         for r in range(value.shape[2]):
-            at = exprs(zero, head, (first + r) % ring, depth)
+            at = exprs(zero, head, int(ring_slot(first + r, ring, sinks)), depth)
             s.box(op.buffer, at, (*value.shape[:2], 1, value.shape[3]))[...] = round_to(
                 value[:, :, r : r + 1], element
             )
@@ -292,12 +294,13 @@ def attention(s: Scope, op: mk.AttentionOp) -> None:
     if op.key_scales is not None and op.value_scales is not None:
         keys = keys * s.memory(op.key_scales)[0, head]
         values = values * s.memory(op.value_scales)[0, head]
-    past, chunk = s.env["P"], op.chunk.value.data
+    past, chunk, limits = s.env["P"], op.chunk.value.data, op.limits
     if ring := mk.buffer_of(op.keys).ring_rows:
         # The chunk's rows in order of position; those out of sight are some other rows.
-        slots = np.arange(index * chunk, (index + 1) * chunk) % ring
+        begin, sinks = index * chunk, mk.buffer_of(op.keys).sink_rows
+        slots = ring_slot(np.arange(begin, begin + chunk), ring, sinks)
         keys, values = keys[slots], values[slots]
-        past, index = past - index * chunk, 0
+        past, index, limits = past - begin, 0, (limits[0] - begin, limits[1] - begin)
     found = numerics.attention_partial(
         s.values[op.query],
         keys,
@@ -312,6 +315,7 @@ def attention(s: Scope, op: mk.AttentionOp) -> None:
             lanes if order is None else order.lanes.data
             for order, lanes in ((op.dot, 16), (op.total, 16), (op.mix, 1))
         ),
+        limits,
     )
     for result, value in zip(op.results, found, strict=True):
         s.values[result] = value

@@ -19,6 +19,7 @@ def attention_partial(
     scale: float = 1.0,
     softcap: float = 0.0,
     lanes: tuple[int, ...] = (16, 16, 1),
+    limits: tuple[int, int] = (0, 1 << 62),
 ) -> tuple[F32, F32, F32]:
     """One chunk of keys for one kv head.
 
@@ -26,7 +27,8 @@ def attention_partial(
     Keys seen are [max(0, p - window + 1), p] within [chunk_index * chunk, + chunk); window <= 0
     means no window. Returns o [S, G, D] (not yet divided), m [S, G] and l [S, G]; a row that
     sees no key gives (0, -inf, 0). `lanes` are those of a score's sum over D, of l over the keys
-    and of o over the keys, key j of the chunk in lane j mod lanes.
+    and of o over the keys, key j of the chunk in lane j mod lanes. Keys outside `limits` are not
+    seen.
     """
     q, k, v = (np.asarray(a, np.float32) for a in (q, k, v))
     tokens, heads, size = q.shape
@@ -37,7 +39,7 @@ def attention_partial(
     for s in range(tokens):
         position = past + s
         low = max(begin, position - window + 1) if window > 0 else begin
-        high = min(begin + chunk, position + 1)
+        low, high = max(low, limits[0]), min(begin + chunk, position + 1, limits[1])
         if low < high:
             seen = q[s], k[low:high], v[low:high]
             o[s], m[s], l[s] = _row(*seen, low - begin, scale, softcap, lanes)

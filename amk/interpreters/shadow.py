@@ -65,6 +65,14 @@ class Place:
     """That counts the rows of a cache."""
     ring: int = 0
     """Rows that a ring has memory for, of those that positions name."""
+    sinks: int = 0
+    """Those of them that stay."""
+
+    def slot(self, row: int) -> int:
+        """As `amk.ring.ring_slot`, of a single row."""
+        if not self.ring or row < self.sinks:
+            return row
+        return self.sinks + (row - self.sinks) % (self.ring - self.sinks)
 
 
 class Shadow:
@@ -121,7 +129,7 @@ class Shadow:
         place = Place(
             number, op, space, numbers, given, np.zeros(shape, bool),
             op.result.name_hint or op.source.data, op.kind.data,
-            shape_open.index(-1) if -1 in shape_open else None, op.ring_rows,
+            shape_open.index(-1) if -1 in shape_open else None, op.ring_rows, op.sink_rows,
         )  # fmt: skip
         if given:
             space.holder[...] = number
@@ -131,9 +139,10 @@ class Shadow:
 
     def fill_rows(self, place: Place, axis: int) -> None:
         """The rows that earlier launches left; a ring holds the last of them only."""
-        first = max(self.past - place.ring, 0) if place.ring else 0
-        for row in range(first, self.past):
-            cells = np.take(place.cells, row % (place.ring or row + 1), axis).ravel()
+        for row in range(self.past):
+            if place.ring and place.sinks <= row < self.past - (place.ring - place.sinks):
+                continue
+            cells = np.take(place.cells, place.slot(row), axis).ravel()
             place.space.holder[cells] = tag(place, row)
 
     def fault(self, kind: str, what: str) -> None:
@@ -173,7 +182,7 @@ class Shadow:
         assert axis is not None
         cells, tags = [], []
         for row in range(low[axis], high[axis]):
-            slot = row % place.ring if place.ring else row
+            slot = place.slot(row)
             inner = (*at[:axis], slice(slot, slot + 1), *at[axis + 1 :])
             cells.append(place.cells[inner].ravel())
             tags.append(np.full(len(cells[-1]), tag(place, row)))
@@ -317,7 +326,7 @@ def attention(s: Recorder, op: mk.AttentionOp, env: dict[str, int]) -> None:
         position = env["P"] + row
         begin = index * chunk
         first = max(begin, position - window + 1) if window > 0 else begin
-        end = min(begin + chunk, position + 1)
+        first, end = max(first, op.limits[0]), min(begin + chunk, position + 1, op.limits[1])
         for value in (v for v in op.operands if isinstance(v.type, mk.BufferType)):
             depth = mk.buffer_of(value).type.get_shape()[3]
             s.read(value, [0, head, first, 0], [1, head + 1, end, depth])

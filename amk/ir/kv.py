@@ -110,9 +110,9 @@ class CacheType(ParametrizedAttribute, TypeAttribute):
     def is_ring(self) -> bool:
         return self.policy.data == "ring"
 
-    def with_policy(self, policy: str, rows: int = 0, window: int = 0) -> CacheType:
+    def with_policy(self, policy: str, rows: int = 0, window: int = 0, sinks: int = 0) -> CacheType:
         return CacheType.get(
-            self.get_shape(), self.axis.data, self.element_type, policy, rows, window
+            self.get_shape(), self.axis.data, self.element_type, policy, rows, window, sinks
         )
 
     def with_storage(self, element_type: Attribute) -> CacheType:

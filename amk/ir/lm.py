@@ -885,8 +885,9 @@ class AttentionBase(LmOp, ABC):
 
     `query` is [1, Hq, S, D]; `keys` and `values` are caches [1, Hkv, ?, D] at the version after
     this launch's append, Hkv divides Hq and query head h reads head h // (Hq / Hkv). Row s sees
-    cache rows j with j ≤ P + s and, under `window` W, j > P + s − W. `softcap` c maps a scaled
-    score t to c · tanh(t / c). `sinks` [Hq] are extra logits that take part in the softmax.
+    cache rows j with j ≤ P + s and, under `window` W, j > P + s − W or j < `first_rows` (Xiao et
+    al. 2023). `softcap` c maps a scaled score t to c · tanh(t / c). `sinks` [Hq] are extra logits
+    that take part in the softmax.
     """
 
     query = operand_def(TensorType)
@@ -895,14 +896,21 @@ class AttentionBase(LmOp, ABC):
     position = operand_def(IndexType())
     scale = prop_def(FloatAttr)
     window = opt_prop_def(IntegerAttr)
+    first_rows = opt_prop_def(IntegerAttr)
     softcap = opt_prop_def(FloatAttr)
     traits = traits_def(Pure())
+
+    @property
+    def kept(self) -> int:
+        """Rows that stay in sight of every later one, 0 for none."""
+        return 0 if self.first_rows is None else self.first_rows.value.data
 
     def numbers(self) -> dict[str, float | int | None]:
         return {
             "scale": self.scale.value.data,
             "window": None if self.window is None else self.window.value.data,
             "softcap": None if self.softcap is None else self.softcap.value.data,
+            "first_rows": self.kept,
         }
 
     def dims(self) -> tuple[int, int, int, int, int]:
@@ -929,6 +937,8 @@ class AttentionBase(LmOp, ABC):
         require(k[1] == v[1] and q[1] % k[1] == 0, "L14: kv heads divide query heads")
         require(q[3] == k[3], "L14: queries and keys have one depth")
         require(self.window is None or self.window.value.data > 0, "L14: a window is positive")
+        stay = self.first_rows is None or (self.kept > 0 and self.window is not None)
+        require(stay, "L14: first rows that stay are some, and beside a window")
 
 
 @irdl_op_definition
@@ -953,6 +963,7 @@ class AttentionOp(AttentionBase):
         window: int | None = None,
         softcap: float | None = None,
         sinks: SSAValue | None = None,
+        first_rows: int = 0,
     ):
         assert isinstance(values.type, CacheType)
         _, heads, tokens, _ = shape_of(query)
@@ -960,7 +971,7 @@ class AttentionOp(AttentionBase):
         # A field of a subclass comes before the inherited ones.
         super().__init__(
             operands=[sinks, query, keys, values, position],
-            properties=attention_properties(scale, window, softcap),
+            properties=attention_properties(scale, window, softcap, first_rows),
             result_types=[tensor((1, tokens, heads, depth), element_of(query))],
         )
 
@@ -972,9 +983,11 @@ class AttentionOp(AttentionBase):
 
 
 def attention_properties(
-    scale: float, window: int | None, softcap: float | None
+    scale: float, window: int | None, softcap: float | None, first_rows: int = 0
 ) -> dict[str, Attribute]:
     properties: dict[str, Attribute] = {"scale": real(scale)}
+    if first_rows:
+        properties["first_rows"] = integer(first_rows)
     if window is not None:
         properties["window"] = integer(window)
     if softcap is not None:
@@ -988,7 +1001,8 @@ class AttentionSplitOp(AttentionBase):
 
     Results, with n = ceil(max_seq / chunk) and G = Hq / Hkv: `outputs` [n, Hkv, S, G, Dv]
     (unnormalised), `maxima` and `sums` [n, Hkv, S, G]. Chunk c holds rows [c·chunk, (c+1)·chunk);
-    one that holds no visible row has maximum −inf and sum 0. f32. L15."""
+    one that holds no visible row has maximum −inf and sum 0. f32. Under `first_rows` these rows are
+    a partial of their own, number 0, and chunk c, without them, is number c + 1. L15."""
 
     name = "lm.attention_split"
     chunk = prop_def(IntegerAttr)
@@ -1002,7 +1016,7 @@ class AttentionSplitOp(AttentionBase):
 
     def __init__(self, attention: AttentionOp, chunk: int, max_seq: int, element: Attribute):
         heads, kv_heads, tokens, _, depth = attention.dims()
-        n = -(-max_seq // chunk)
+        n = -(-max_seq // chunk) + (attention.kept > 0)
         rows = (n, kv_heads, tokens, heads // kv_heads)
         numbers = {k: v for k, v in attention.properties.items() if k != "operandSegmentSizes"}
         super().__init__(
@@ -1021,13 +1035,15 @@ class AttentionSplitOp(AttentionBase):
         shape = shape_of(self.outputs)
         require(shape[1:] == (kv_heads, tokens, heads // kv_heads, depth), "L15: outputs' shape")
         require(shape_of(self.maxima) == shape_of(self.sums) == shape[:4], "L15: partials' shape")
-        require(self.chunk.value.data > 0, "L15: a chunk is positive")
+        chunk = self.chunk.value.data
+        require(chunk > 0, "L15: a chunk is positive")
+        require(self.kept <= chunk, "L15: first rows that stay lie in one chunk")
 
 
 @irdl_op_definition
 class AttentionCombineOp(LmOp):
-    """Joins the partials of `lm.attention_split` by log-sum-exp, chunks in ascending order, over
-    the chunks below ceil((P + S) / chunk) → [1, S, Hq, Dv]. L15."""
+    """Joins the partials of `lm.attention_split` by log-sum-exp, in ascending order, over the
+    chunks below ceil((P + S) / chunk), after that of `first_rows` → [1, S, Hq, Dv]. L15."""
 
     name = "lm.attention_combine"
     outputs = operand_def(TensorType)
@@ -1036,6 +1052,7 @@ class AttentionCombineOp(LmOp):
     position = operand_def(IndexType())
     sinks = opt_operand_def(TensorType)
     chunk = prop_def(IntegerAttr)
+    first_rows = opt_prop_def(IntegerAttr)
     result = result_def(TensorType)
     traits = traits_def(Pure())
     assembly_format: ClassVar[str] = (
@@ -1047,7 +1064,10 @@ class AttentionCombineOp(LmOp):
         _, kv_heads, tokens, group, depth = shape_of(split.outputs)
         super().__init__(
             operands=[split.outputs, split.maxima, split.sums, split.position, sinks],
-            properties={"chunk": split.chunk},
+            properties={
+                "chunk": split.chunk,
+                **({} if split.first_rows is None else {"first_rows": split.first_rows}),
+            },
             result_types=[tensor((1, tokens, kv_heads * group, depth), element_of(split.outputs))],
         )
 

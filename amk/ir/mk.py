@@ -181,6 +181,7 @@ class ReductionAttr(ParametrizedAttribute):
         return [IntAttr(lanes), IntAttr(chains)]
 
 
+NO_LIMIT = 1 << 62
 MATMUL_ORDER = ReductionAttr(IntAttr(16), IntAttr(2))
 ROW_ORDER = ReductionAttr(IntAttr(16), IntAttr(1))
 
@@ -260,7 +261,9 @@ class BufferOp(MkOp):
 
     A cache has a growth `policy`, "static" unless given. Ops address its rows by position; a
     "ring" has memory for `rows` of them, position j in slot j mod `rows`. A position reads the
-    last `window` rows up to its own, so these outlast a launch: rows ≥ window − 1 + tokens. M5."""
+    last `window` rows up to its own, so these outlast a launch: rows ≥ window − 1 + tokens. The
+    first `sinks` rows, when there are some, stay in the first slots, and the others share the rest
+    in the same way. M5."""
 
     name = "mk.buffer"
     kind = prop_def(StringAttr)
@@ -270,6 +273,7 @@ class BufferOp(MkOp):
     policy = opt_prop_def(StringAttr)
     rows = opt_prop_def(IntegerAttr)
     window = opt_prop_def(IntegerAttr)
+    sinks = opt_prop_def(IntegerAttr)
     result = result_def(BufferType)
     assembly_format: ClassVar[str] = "$kind $source attr-dict `:` type($result)"
 
@@ -288,6 +292,11 @@ class BufferOp(MkOp):
     def ring_rows(self) -> int:
         """Rows of a ring, 0 for any other buffer."""
         return 0 if self.rows is None else self.rows.value.data
+
+    @property
+    def sink_rows(self) -> int:
+        """Rows of a ring that stay, 0 for none."""
+        return 0 if self.sinks is None else self.sinks.value.data
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
@@ -311,6 +320,8 @@ class BufferOp(MkOp):
         require(not given or self.kind.data == "cache", "M5: only a cache has a policy")
         require(not given or self.growth in POLICIES, f"M5: policy; known: {POLICIES}")
         ring = self.growth == "ring"
+        stay = self.sinks is None or (ring and self.sink_rows > 0)
+        require(stay, "M5: only a ring has sinks, and then some")
         for number in (self.rows, self.window):
             require(ring == (number is not None), "M5: a ring, and only it, has rows and a window")
         if ring:
@@ -324,7 +335,7 @@ class BufferOp(MkOp):
         if isinstance(program, ProgramOp):
             window, tokens = self.window.value.data, program.tokens.value.data
             require(
-                window > 0 and self.ring_rows >= window - 1 + tokens,
+                window > 0 and self.ring_rows - self.sink_rows >= window - 1 + tokens,
                 f"M5: a ring of {self.ring_rows} rows is too short for a window of {window} and"
                 f" {tokens} new ones",
             )
@@ -965,8 +976,9 @@ class AttentionOp(FunctionOp):
 
     `query` [S, G, D]; `keys` and `values` are cache buffers [1, Hkv, ?, D]; `head` and `index`
     are expressions: which kv head, which chunk. Row s, at position P + s, sees the rows
-    [index · chunk, (index + 1) · chunk) ∩ [max(0, P + s − window + 1), P + s]. Results: `output`
-    [S, G, Dv] unnormalised, `maximum` and `sum` [S, G]; an empty range gives −inf and 0.
+    [index · chunk, (index + 1) · chunk) ∩ [max(0, P + s − window + 1), P + s], of these those in
+    [`low`, `high`) where given. Results: `output` [S, G, Dv] unnormalised, `maximum` and `sum`
+    [S, G]; an empty range gives −inf and 0.
 
     `dot` is the order of a score's sum over D (by default 16 lanes), `total` that of `sum` over a
     chunk's rows (16 lanes) and `mix` that of `output` (one lane); row r of a chunk is element r.
@@ -987,6 +999,8 @@ class AttentionOp(FunctionOp):
     scale = prop_def(FloatAttr)
     window = opt_prop_def(IntegerAttr)
     softcap = opt_prop_def(FloatAttr)
+    low = opt_prop_def(IntegerAttr)
+    high = opt_prop_def(IntegerAttr)
     dot = opt_prop_def(ReductionAttr)
     total = opt_prop_def(ReductionAttr)
     mix = opt_prop_def(ReductionAttr)
@@ -999,6 +1013,12 @@ class AttentionOp(FunctionOp):
         " `at` custom<Exprs>($at) attr-dict `:` type($query) `,`"
         " type($keys) `,` type($values) `->` type($output) `,` type($maximum) `,` type($sum)"
     )
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Rows outside [low, high) are not seen; 2⁶² stands for none."""
+        low = 0 if self.low is None else self.low.value.data
+        return low, NO_LIMIT if self.high is None else self.high.value.data
 
     def __init__(
         self,
@@ -1034,8 +1054,14 @@ class AttentionOp(FunctionOp):
         for value in (self.keys, self.values):
             if isinstance(value.owner, BufferOp) and value.owner.window is not None:
                 sees = 0 if self.window is None else self.window.value.data
-                inside = 0 < sees <= value.owner.window.value.data
-                require(inside, "M14: what reads a ring has a window within the ring's")
+                sinks, (low, high) = value.owner.sink_rows, self.limits
+                inside = 0 < sees <= value.owner.window.value.data and low >= sinks
+                require(
+                    inside or high <= sinks,
+                    "M14: what reads a ring has a window within the ring's, or reads its sinks",
+                )
+        low, high = self.limits
+        require(0 <= low < high, "M14: some row lies between the limits")
         require(len(self.at) == 2, "M14: at [head, chunk index]")
         for data, scales in ((self.keys, self.key_scales), (self.values, self.value_scales)):
             assert isinstance(data.type, BufferType)

@@ -116,6 +116,8 @@ def no_attention(append: kv.AppendOp) -> str | None:
     assert isinstance(stage, lm.StageOp)
     if len([op for op in stage.body.block.ops if isinstance(op, lm.AttentionSplitOp)]) > 1:
         return "its stage holds several attentions, which would share the new rows"
+    if reader.kept:
+        return "other tiles of it read the first rows, which may be new ones"
     rows, chunk = shape_of(append.entries)[kv.cache_type(append.cache).axis.data], reader.chunk
     if rows > chunk.value.data:
         return f"{rows} new rows reach over more than two chunks of {chunk.value.data}"

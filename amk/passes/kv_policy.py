@@ -4,7 +4,8 @@
 becomes, under `windowed = "ring"`, a ring: its memory is bounded by the window and not by the
 text. A ring of R rows keeps the row of position j in slot j mod R, so rows must outlast the window
 of every query of a launch: R ≥ window − 1 + `tokens`, the widest launch of any program that shares
-the cache. R is the next multiple of 16, so that each head begins on a line of memory. Chunks of
+the cache. First rows that stay in sight beside the window, the sinks, take slots of their own. R is
+the next multiple of 16, so that each head begins on a line of memory. Chunks of
 attention are counted by position, and sums run as they would in a cache that holds all rows: bits
 are the same under every policy.
 
@@ -91,25 +92,30 @@ class KvPolicy(ModulePass):
             for use in v.uses
             if isinstance(use.operation, lm.AttentionBase)
         ]
-        rows, window = self.ring(attentions, versions)
+        rows, window, sinks = self.ring(attentions, versions)
         if 0 < rows < max_seq and type.axis.data == 2 and self.windowed == "ring":
-            new = type.with_policy("ring", rows, window)
+            new = type.with_policy("ring", rows, window, sinks)
         else:
             new = type.with_policy(self.policy)
         self.statistics[new.policy.data] = self.statistics.get(new.policy.data, 0) + 1
         for v in versions:
             Rewriter.replace_value_with_new_type(v, new)
 
-    def ring(self, attentions: list[lm.AttentionBase], versions: list[SSAValue]) -> tuple[int, int]:
-        """(rows, window) of a ring that holds what every reader sees; (0, 0) when none does."""
+    def ring(
+        self, attentions: list[lm.AttentionBase], versions: list[SSAValue]
+    ) -> tuple[int, int, int]:
+        """(rows, window, sinks) of a ring that holds what every reader sees; or zeros."""
         windows = [a.window.value.data for a in attentions if a.window is not None]
-        if len(windows) < len(attentions) or not windows or read_otherwise(versions):
-            return 0, 0
+        sinks = {a.kept for a in attentions}
+        unbounded = len(windows) < len(attentions) or not windows
+        if unbounded or len(sinks) > 1 or read_otherwise(versions):
+            return 0, 0, 0
         tokens = max(a.dims()[2] for a in attentions)
         if tokens > self.tokens:
             raise AmkError(f"kv-policy: a launch of {tokens} tokens, but tokens = {self.tokens}")
-        needed = max(windows) - 1 + self.tokens
-        return -(-needed // ROWS_OF_A_LINE) * ROWS_OF_A_LINE, max(windows)
+        (kept,) = sinks
+        needed = kept + max(windows) - 1 + self.tokens
+        return -(-needed // ROWS_OF_A_LINE) * ROWS_OF_A_LINE, max(windows), kept
 
 
 def versions_of(cache: SSAValue) -> list[SSAValue]:

@@ -117,15 +117,14 @@ def buffer_type(type: Attribute) -> mk.BufferType:
 
 
 def growth(cache: kv.CacheType) -> dict[str, Attribute]:
-    """How a cache's memory grows, as properties of its buffer. AmkError for a ring with sinks:
-    attention has no mask that sees them."""
-    if cache.sinks.data:
-        raise AmkError("lower-lm-to-mk: a ring with sinks has no lowering yet")
+    """How a cache's memory grows, as properties of its buffer."""
     found: dict[str, Attribute] = {}
     if cache.policy.data != "static":
         found["policy"] = cache.policy
     if cache.is_ring:
         found |= {"rows": integer(cache.rows.data), "window": integer(cache.window.data)}
+        if cache.sinks.data:
+            found["sinks"] = integer(cache.sinks.data)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from xdsl.ir import Block, Region, SSAValue
@@ -10,7 +10,7 @@ from xdsl.ir import Block, Region, SSAValue
 from amk.errors import AmkError
 from amk.ir import kv, lm, mk
 from amk.ir.expr import Const, Expr, P, Sym
-from amk.ir.lm import shape_of
+from amk.ir.lm import integer, shape_of
 from amk.passes.argmax_search import Search, searchable
 from amk.passes.boxes import Box, full, replace
 from amk.passes.tile_balance import balanced
@@ -186,6 +186,18 @@ class StageLowering:
         next: one tile a kv head writes them all and attends to both, and no other sees them."""
         _, kv_heads, tokens, _, _ = op.dims()
         first, end = chunk_range(op, tokens)
+        if op.kept:
+            # The rows that stay, joined first, then the chunks without them.
+            stay = self.attention_part(
+                op, [kv_heads], [Const(0)], at=first, limits={"high": op.kept}
+            )
+            return [
+                stay,
+                self.attention_part(
+                    op, [kv_heads, end - first], [T1 + first], at=T1 + first + 1,
+                    limits={"low": op.kept},
+                ),
+            ]  # fmt: skip
         if not self.appends:
             return [self.attention_part(op, [kv_heads, end - first], [T1 + first])]
         last: Expr = P // op.chunk.value.data
@@ -203,8 +215,11 @@ class StageLowering:
         grid: list[Expr | int],
         chunks: list[Expr],
         appends: Sequence[kv.AppendOp] = (),
+        at: Expr | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> mk.PartOp:
-        """Tiles that first append the rows of a head and then attend to some chunks."""
+        """Tiles that first append the rows of a head and then attend to some chunks. A chunk's
+        partial lies in the place of its number, or `at`; `limits` are `low` or `high` rows."""
         heads, kv_heads, tokens, depth, _ = op.dims()
         group = heads // kv_heads
         builder, body = self.builder, self.builder.begin_part()
@@ -215,9 +230,11 @@ class StageLowering:
         query = builder.pull(op.query, box)
         query = builder.emit(mk.TransposeOp(query, (0, 2, 1, 3)), box)
         query = builder.emit(mk.ReshapeOp(query, (tokens, group, depth)), box)
-        numbers = {
-            k: v for k, v in op.properties.items() if k in ("scale", "window", "softcap", "chunk")
-        }
+        copied = ("scale", "window", "softcap", "chunk")
+        numbers = {k: v for k, v in op.properties.items() if k in copied}
+        numbers |= {name: integer(row) for name, row in (limits or {}).items()}
+        if "high" in numbers:
+            numbers.pop("window")  # they stay
         memory, scales = self.program.memory, self.program.scales
         pair = (scales[op.keys], scales[op.values]) if op.keys in scales else None
         for index in chunks:
@@ -228,8 +245,9 @@ class StageLowering:
             for value, result in zip(op.results, partial.results, strict=True):
                 shape = shape_of(result)
                 boxed = mk.ReshapeOp(result, (1, 1, *shape))
-                at: list[Expr | int] = [index, T0, *[0] * len(shape)]
-                body.add_ops([boxed, mk.StoreOp(boxed.result, memory[self.outputs[value]], at)])
+                place: list[Expr | int] = [index if at is None else at, T0, *[0] * len(shape)]
+                into = memory[self.outputs[value]]
+                body.add_ops([boxed, mk.StoreOp(boxed.result, into, place)])
         return mk.PartOp(grid, Region(body))
 
 

@@ -57,6 +57,10 @@ from amk.passes.rewriting import Build, LmPass, rewrite, where
 def split(op: lm.AttentionOp, build: Build, *, chunk: int, max_seq: int) -> SSAValue:
     if element_of(op.query) != f32:
         raise AmkError(f"split-kv: queries are not f32 at {where(op)}; run promote-f32 first")
+    if op.kept > chunk:
+        raise AmkError(
+            f"split-kv: the first {op.kept} rows stay, more than a chunk of {chunk}, at {where(op)}"
+        )
     parts = lm.AttentionSplitOp(op, chunk, max_seq, f32)
     build(parts)
     return build(lm.AttentionCombineOp(parts, op.sinks))

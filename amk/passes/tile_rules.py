@@ -255,7 +255,10 @@ def combine(b: TileBuilder, op: lm.AttentionCombineOp, box: Box) -> SSAValue:
         raise AmkError("lower-lm-to-mk: the partials of an attention live in buffers")
     outputs, maxima, sums = (v for v in parts if v is not None)
     sinks = None if op.sinks is None else b.pull(op.sinks, full(op.sinks))
-    first, end = chunk_range(split_of(op.outputs), shape_of(op.result)[1])
+    split = split_of(op.outputs)
+    first, end = chunk_range(split, shape_of(op.result)[1])
+    if split.kept:
+        end = end + 1  # the first rows come before the chunks, in place `first`
     y = b.emit(mk.CombineOp(outputs, maxima, sums, first, end, sinks), whole)
     return b.emit(mk.ReshapeOp(y, sizes(box)), whole)
 

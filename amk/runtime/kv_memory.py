@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from amk.ring import ring_slot
 from amk.runtime.weights import CARRIERS, convert
 
 KV_CARRIERS = {**CARRIERS, "i8": np.dtype(np.int8)}
@@ -24,7 +25,8 @@ class CacheSpec:
     """One cache of a program.
 
     `shape` holds −1 at `axis`, the sequence axis, and the slots there for a ring. `dtype` is the
-    tag of the storage dtype. A row of a ring is read by the next `window` − 1 positions.
+    tag of the storage dtype. A row of a ring is read by the next `window` − 1 positions, or by all
+    of them when it is one of the first `sinks`.
     """
 
     name: str
@@ -33,6 +35,7 @@ class CacheSpec:
     dtype: str
     policy: str = "static"
     window: int = 0
+    sinks: int = 0
 
     @property
     def slots(self) -> int | None:
@@ -48,8 +51,30 @@ class CacheSpec:
         return prod(self.at(rows)) * carrier(self.dtype).itemsize
 
     def first_read(self, length: int) -> int:
-        """The first row that a launch at past length `length` may read."""
+        """The first row that a launch at past length `length` may read, sinks aside."""
         return 0 if self.policy != "ring" else max(0, length - self.window + 1)
+
+    def held(self, length: int, written: int) -> np.ndarray:
+        """Positions below `length` whose rows are still there after `written` were."""
+        if self.slots is None:
+            return np.arange(length)
+        stay = min(self.sinks, length)
+        first = max(stay, max(written, length) - (self.slots - self.sinks))
+        return np.concatenate([np.arange(stay), np.arange(min(first, length), length)])
+
+    def last(self, count: int, length: int) -> np.ndarray:
+        """The positions of `count` rows of a state of `length`: the sinks and the last ones."""
+        stay = min(self.sinks, length, count)
+        return np.concatenate([np.arange(stay), np.arange(length - (count - stay), length)])
+
+    def needed(self, length: int) -> int:
+        """Rows that a launch at past length `length` may read."""
+        stay = min(self.sinks, length)
+        return stay + length - max(stay, self.first_read(length))
+
+    def slots_of(self, positions: np.ndarray) -> np.ndarray:
+        """Where the rows of some positions lie."""
+        return positions if self.slots is None else ring_slot(positions, self.slots, self.sinks)
 
     def index(self, rows: Any) -> tuple[Any, ...]:
         """Rows of an array of this cache."""

@@ -6,7 +6,7 @@ rows [0, P) written and capacity ≥ P + S, is what `reserve(P, S)` sees to.
 
 Policies (`amk.ir.kv.POLICIES`): `static` is allocated once; `doubling` grows to
 max(2 · capacity, P + S), clamped to `max_seq`, so n tokens copy O(n) rows in O(log n) moves;
-`ring` holds the last `rows` rows in slot j mod rows and never grows.
+`ring` holds the first `sinks` rows and the last of the others, and never grows.
 """
 
 from __future__ import annotations
@@ -182,8 +182,9 @@ class KvState:
         for spec in self.specs.values():
             if spec.slots is None or length == 0:
                 continue
-            first, kept = spec.first_read(length), self.written - spec.slots
-            if first < kept:
+            first = max(spec.first_read(length), spec.sinks)
+            kept = self.written - (spec.slots - spec.sinks)
+            if first < min(kept, length):
                 raise ValueError(
                     f"cannot truncate to {length}: cache {spec.name!r} is a ring of {spec.slots} "
                     f"rows and holds none before {kept}; reset, or load a saved state"
@@ -204,10 +205,7 @@ class KvState:
 
     def live_slots(self, spec: CacheSpec, length: int) -> np.ndarray:
         """Where those rows lie."""
-        if spec.slots is None:
-            return np.arange(length)
-        first = max(0, max(self.written, length) - spec.slots)
-        return np.arange(min(first, length), length) % spec.slots
+        return spec.slots_of(spec.held(length, self.written))
 
     def check_rows(self, rows: Mapping[str, np.ndarray], length: int) -> None:
         """ModelFileError unless `rows` are those of these caches at past length `length`."""
@@ -218,9 +216,8 @@ class KvState:
         for name, spec in self.specs.items():
             shape = rows[name].shape
             count = shape[spec.axis] if len(shape) == len(spec.shape) else -1
-            needed = length - spec.first_read(length)
             most = length if spec.slots is None else min(length, spec.slots)
-            if shape != spec.at(count) or not needed <= count <= most:
+            if shape != spec.at(count) or not spec.needed(length) <= count <= most:
                 raise ModelFileError(
                     f"cache {name!r} is {list(shape)} in the state, "
                     f"{list(spec.at(most))} in the program"
@@ -238,8 +235,7 @@ class KvState:
         }
         arrays = self._allocate(capacities)
         for name, spec in self.specs.items():
-            around = max(spec.slots or capacities[name], 1)
-            slots = np.arange(length - counts[name], length) % around
+            slots = spec.slots_of(spec.last(counts[name], length))
             self.memory.put(spec, arrays[name], capacities[name], slots, rows[name])
         self.release()
         self.arrays, self._capacity, self._room = arrays, capacities, None
@@ -256,6 +252,7 @@ def cache_specs(layout: Layout) -> list[CacheSpec]:
             s.dtype,
             s.policy or "static",
             s.window,
+            s.sinks,
         )
         for s in layout.slots
         if s.kind == "cache"

@@ -112,7 +112,7 @@ def cache_specs(program: mk.ProgramOp) -> list[CacheSpec]:
     return [
         CacheSpec(
             b.source.data, shape, shape.index(-1) if -1 in shape else 2, str(b.type.element_type),
-            b.growth, 0 if b.window is None else b.window.value.data,
+            b.growth, 0 if b.window is None else b.window.value.data, b.sink_rows,
         )
         for b in program.buffers()
         if b.kind.data == "cache" and (shape := b.memory_shape)

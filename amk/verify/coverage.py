@@ -141,17 +141,21 @@ def rows_appended(ctx: Context, buffer: Buffer, writes: list[Access], once: bool
 
 
 def rows_kept(ctx: Context, read: Access) -> Finding | None:
-    """The rows of a ring that a launch reads are none of those whose slots it writes over."""
-    axis, ring = read.buffer.rows_axis, read.buffer.ring
+    """The rows of a ring that a launch reads are none of those whose slots it writes over; its
+    sinks stay."""
+    axis, sinks = read.buffer.rows_axis, read.buffer.sinks
+    ring = read.buffer.ring - sinks
     assert axis is not None
     family = ctx.families.of(read)
     oldest = ctx.positions.past + (ctx.program.tokens - ring)
-    bad = both(negate(family.hull[axis][0] >= oldest), family.filled)
+    kept = either(family.hull[axis][0] >= oldest, family.hull[axis][1] <= sinks)
+    bad = both(negate(kept), family.filled)
     terms = [*read.box[axis], *read.part.grid, P]
     for past in representatives(ctx.positions, terms, bad) if np.any(bad) else ():
         found = boxes(read, past)
         there = (found[:, :, 0] < found[:, :, 1]).all(axis=1)
         gone = there & (found[:, axis, 0] < past + ctx.program.tokens - ring)
+        gone &= found[:, axis, 1] > sinks
         if gone.any():
             tile = int(np.argmax(gone))
             what = f"a row is read whose slot of {ring} another row of this launch takes"

@@ -37,6 +37,7 @@ class Buffer:
     """Of the buffer; 0 for a cache, whose capacity is known at run time."""
     offset: int | None
     ring: int
+    sinks: int
 
     @property
     def rows_axis(self) -> int | None:
@@ -261,7 +262,9 @@ def read_buffer(op: mk.BufferOp) -> Buffer:
     name = op.result.name_hint or op.source.data
     shape, element = op.type.get_shape(), op.type.element_bytes()
     nbytes = 0 if -1 in shape else prod(shape) * element
-    return Buffer(op, op.kind.data, name, shape, element, nbytes, offset, op.ring_rows)
+    return Buffer(
+        op, op.kind.data, name, shape, element, nbytes, offset, op.ring_rows, op.sink_rows
+    )
 
 
 REDUCTIONS = (mk.MatmulOp, mk.ReduceOp, mk.AttentionOp)
@@ -307,6 +310,10 @@ def attention(r: Reader, op: mk.AttentionOp, part: Part) -> Found:
     if op.window is not None and op.window.value.data > 0:
         low = maximum(low, P - (op.window.value.data - 1))
     high = minimum((index + 1) * chunk, P + r.tokens)
+    if op.low is not None:
+        low = maximum(low, op.low.value.data)
+    if op.high is not None:
+        high = minimum(high, op.high.value.data)
     for value in caches_of(op):
         depth = r.buffers[value].shape[3]
         yield value, False, ((ZERO, wrap(1)), (head, head + 1), (low, high), (ZERO, wrap(depth)))

@@ -243,7 +243,7 @@ class DecoderBuilder:
         o = self(
             lm.AttentionOp(
                 q, keys, values, self.position, 1 / math.sqrt(s.head), s.window,
-                s.attention_softcap, sinks,
+                s.attention_softcap, sinks, s.first_rows,
             )
         )  # fmt: skip
         flat = self(lm.ReshapeOp(o, (1, s.tokens, s.heads * s.head)))

@@ -59,6 +59,7 @@ class DecoderSpec:
     parallel: bool = False
     tied: bool = False
     window: int | None = None
+    first_rows: int = 0  # that stay in sight beside a window; never drawn
     attention_softcap: float | None = None
     sinks: bool = False
     embedding_scale: float | None = None

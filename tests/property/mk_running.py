@@ -135,16 +135,18 @@ def random_tokens(spec: DecoderSpec, launches: int, seed: int = 0) -> list[list[
     ]
 
 
-def launches(module: ModuleOp, weights: Mapping[str, Tensor], spec: DecoderSpec) -> list[Tensor]:
+def launches(
+    module: ModuleOp, weights: Mapping[str, Tensor], spec: DecoderSpec, count: int = LAUNCHES
+) -> list[Tensor]:
     """Every result of @step of a few launches by the `lm` interpreter, caches last."""
     step = function_named(module, "step")
     everything = with_init(module, weights)
     caches = empty_lm_caches(module)
     found: list[Tensor] = []
-    for i, tokens in enumerate(random_tokens(spec, LAUNCHES)):
+    for i, tokens in enumerate(random_tokens(spec, count)):
         arguments = [torch.tensor([tokens]), i * spec.tokens, *caches]
         results = evaluate(step, arguments, everything)
-        count = len(results) - len(caches)
-        found += results[:count]
-        caches = results[count:]
+        outputs = len(results) - len(caches)
+        found += results[:outputs]
+        caches = results[outputs:]
     return found + caches

@@ -33,6 +33,8 @@ class Shape:
     kv_heads: int = 2
     depth: int = 16
     window: int = 0
+    first_rows: int = 0
+    """Rows that stay in sight beside the window."""
 
     @property
     def width(self) -> int:
@@ -55,7 +57,7 @@ class Probe(nn.Module):
         x = self.embed(tokens).unflatten(2, (s.heads + 2 * s.kv_heads, d)).transpose(1, 2)
         q, k, v = x.split([s.heads, s.kv_heads, s.kv_heads], dim=1)
         k, v = torch.ops.amk.kv_append(k, v, 0)
-        seen = torch.ops.amk.mask(s.window, q.device)
+        seen = torch.ops.amk.mask(s.window, q.device, first_rows=s.first_rows)
         out = torch.ops.amk.attention(q, k, v, seen, d**-0.5)
         return self.head(out.flatten(2))
 
@@ -79,6 +81,7 @@ class Plain:
         """What the last token's query gets, [Hq · D]."""
         s = self.shape
         ids = list(tokens)[-s.window :] if s.window else list(tokens)
+        ids = list(tokens)[: min(s.first_rows, len(tokens) - len(ids))] + ids
         k, v = self.k[ids].astype(np.float64), self.v[ids].astype(np.float64)
         out = []
         for h in range(s.heads):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import amk.codegen.cpu
 from amk.interpreters import numerics
+from amk.ring import ring_slot
 
 HEADERS = Path(amk.codegen.cpu.__file__).parent
 FLAGS = "-O3 -march=native -std=gnu11 -ffp-contract=off -fno-math-errno -shared -fPIC -pthread"
@@ -69,7 +70,7 @@ void reduce(float *y, const float *x, long n) {
 void partial_fixed(float *o, float *m, float *l, const float *q, const void *k, const void *v,
                    long past, long c) {
   amk_attention_partial(o, m, l, q, 192, k, 64, v, 64, AMK_BF16, past, 1, 3, 64, c, 256, 0,
-                        0.125f, 0.0f, 0);
+                        0.125f, 0.0f, (amk_ring){0, 0, 0, 1L << 62});
 }
 void matmul_fixed(float *y, const float *x, const void *w, long S, int dtype) {
   if (S == 1) { BY_DTYPE(amk_matmul(y, 19, x, 45, w, T, 45, 1, 19, 45, 2)) }
@@ -91,9 +92,9 @@ void matmul(float *y, long ldy, const float *x, long ldx, const void *w, int dty
 }
 void partial(float *o, float *m, float *l, const float *q, long ldq, const void *k, long ldk,
              const void *v, long ldv, int dtype, long past, long S, long G, long D, long c, long C,
-             long window, float scale, float softcap, long ring) {
+             long window, float scale, float softcap, long ring, long sinks, long from, long to) {
   BY_DTYPE(amk_attention_partial(o, m, l, q, ldq, k, ldk, v, ldv, T, past, S, G, D, c, C, window,
-                                 scale, softcap, ring))
+                                 scale, softcap, ((amk_ring){ring, sinks, from, to})))
 }
 """
 
@@ -353,37 +354,47 @@ def test_matmul_order_is_the_documented_one():
         same(numerics.matmul(x, w, chains=chains)[0], lanes)
 
 
-def run_partial(lib, q, k, v, dtype, past, c, chunk, window, scale, softcap, ring=0):
+def run_partial(
+    lib, q, k, v, dtype, past, c, chunk, window, scale, softcap, ring=(0, 0, 0, 1 << 62)
+):
     tokens, heads, size = q.shape
     out = tuple(np.empty(s, np.float32) for s in (q.shape, q.shape[:2], q.shape[:2]))
-    position = (past, tokens, heads, size, c, chunk, window, scale, softcap, ring)
+    position = (past, tokens, heads, size, c, chunk, window, scale, softcap, *ring)
     stride = k.shape[1]
     call(lib.partial, *out, q, heads * size, k, stride, v, stride, DTYPES[dtype], *position)
     return out
 
 
 @given(
-    st.integers(0, 90), st.integers(1, 5), st.integers(1, 40), st.integers(0, 9),
+    st.integers(0, 90), st.integers(1, 5), st.integers(1, 40), st.integers(0, 9), st.integers(0, 7),
     st.sampled_from(sorted(DTYPES)), st.sampled_from([16, 32, 64]), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_attention_over_a_ring(lib, past, tokens, window, extra, dtype, chunk, seed):
-    """A ring of any length that outlasts the launch gives the bits of a cache with all rows."""
+def test_attention_over_a_ring(lib, past, tokens, window, extra, sinks, dtype, chunk, seed):
+    """A ring of any length that outlasts the launch gives the bits of a cache with all rows, its
+    sinks those of the first rows."""
     rng = np.random.default_rng(seed)
-    rows, ring = past + tokens, window - 1 + tokens + extra
+    rows, ring = past + tokens, sinks + window - 1 + tokens + extra
     q = rng.standard_normal((tokens, 2, 24)).astype(np.float32)
     k, v = (encode(a, dtype) for a in rng.standard_normal((2, rows, 24)).astype(np.float32))
     kept = []
     for whole in (k, v):
         held = encode(np.full((ring, 24), np.nan, np.float32), dtype)
-        for j in range(max(0, rows - ring), rows):
-            held[j % ring] = whole[j]
+        for j in range(rows):
+            held[ring_slot(j, ring, sinks)] = whole[j]
         kept.append(held)
+    if sinks:
+        what, limits = (dtype, past, 0, chunk, 0, 0.5, 0.0), (0, sinks)
+        got = run_partial(lib, q, *kept, *what, (ring, sinks, *limits))
+        exact = numerics.attention_partial(
+            q, decode(k, dtype), decode(v, dtype), past, *what[2:], limits=limits
+        )
+        for a, b in zip(got, exact, strict=True):
+            same(a, b)
     for c in range(-(-rows // chunk)):
-        what = (dtype, past, c, chunk, window, 0.5, 0.0)
-        for a, b in zip(
-            run_partial(lib, q, *kept, *what, ring), run_partial(lib, q, k, v, *what), strict=True
-        ):
+        what, limits = (dtype, past, c, chunk, window, 0.5, 0.0), (sinks, 1 << 62)
+        got = run_partial(lib, q, *kept, *what, (ring, sinks, *limits))
+        for a, b in zip(got, run_partial(lib, q, k, v, *what, (0, 0, *limits)), strict=True):
             same(a, b)
 
 

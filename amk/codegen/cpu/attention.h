@@ -8,7 +8,8 @@
  *   e_j = exp(score_j - m);  l = sum_j e_j  lane (j - c C) % 16, adjacent tree
  *   o_d = fma(e_j, v_jd, o_d)               in increasing j from +0
  * and (m, l, o) = (-inf, 0, 0) when it sees none. Nothing depends on the number of rows, nor on where
- * they lie: in a ring of R rows key j is row j mod R of memory. */
+ * they lie: in a ring of R rows key j is row j mod R of memory, in one with N sinks row j below N, else
+ * N + (j - N) mod (R - N). Keys outside the limits [from, to) are not seen. */
 #ifndef AMK_ATTENTION_H
 #define AMK_ATTENTION_H
 
@@ -23,14 +24,19 @@
  * for keys and values ahead. With fewer heads asking costs more than it gives. */
 #define AMK_PREFETCH_HEADS 4
 
-/* Where key j lies; 0 stands for a cache that is no ring. */
-AMK_INLINE long amk_slot(long j, long ring) { return ring > 0 ? j % ring : j; }
+/* Where key j lies in a ring of `rows` rows, 0 for a cache that is none, the first `sinks` of which
+ * stay; and the limits. */
+typedef struct { long rows, sinks, from, to; } amk_ring;
+AMK_INLINE long amk_slot(long j, amk_ring ring) {
+  if (ring.rows <= 0 || j < ring.sinks) return j;
+  return ring.sinks + (j - ring.sinks) % (ring.rows - ring.sinks);
+}
 
 /* Scores of keys [first, first + 16) against G heads, each head's in one vector: lane t is key
  * first + t. Keys outside [lo, hi) are not read and score minus infinity. */
 AMK_INLINE void amk_attention_scores(amk_v16 *scores, const float *q, const void *k, long ldk,
                                      int dtype, long first, long lo, long hi, long G, long D,
-                                     float scale, float softcap, long ring) {
+                                     float scale, float softcap, amk_ring ring) {
   amk_v16 dots[G][16];
   long full = D / 16 * 16;
   long from = lo > first ? lo - first : 0, to = hi < first + 16 ? hi - first : 16;
@@ -133,10 +139,12 @@ AMK_INLINE void amk_attention_value_block(float *o, const float *e, long lde, co
 AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, const void *k,
                                   long ldk, const void *v, long ldv, int dtype, long position,
                                   long G, long D, long chunk_index, long C, long window,
-                                  float scale, float softcap, long ring) {
+                                  float scale, float softcap, amk_ring ring) {
   long begin = chunk_index * C, lo = begin, hi = begin + C;
   if (window > 0 && position - window + 1 > lo) lo = position - window + 1;
   if (position + 1 < hi) hi = position + 1;
+  if (ring.from > lo) lo = ring.from;
+  if (ring.to < hi) hi = ring.to;
   for (long i = 0; i < G * D; i++) o[i] = 0.0f;
   for (long g = 0; g < G; g++) m[g] = -__builtin_inff(), l[g] = 0.0f;
   if (lo >= hi) return;
@@ -166,7 +174,7 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
   for (long j = lo, keys; j < hi; j += keys) {
     long slot = amk_slot(j, ring);
     keys = hi - j < AMK_VALUE_KEYS ? hi - j : AMK_VALUE_KEYS;
-    if (ring > 0 && keys > ring - slot) keys = ring - slot;
+    if (ring.rows > 0 && keys > ring.rows - slot) keys = ring.rows - slot;
     amk_attention_value_block(o, &e[0][j - begin], C, amk_at(v, slot * ldv, dtype), ldv, dtype,
                               keys, G, D);
   }
@@ -179,7 +187,7 @@ AMK_INLINE void amk_attention_row(float *o, float *m, float *l, const float *q, 
 AMK_INLINE void amk_attention_partial(float *o, float *m, float *l, const float *q, long ldq,
                                       const void *k, long ldk, const void *v, long ldv, int dtype,
                                       long past, long S, long G, long D, long chunk_index, long C,
-                                      long window, float scale, float softcap, long ring) {
+                                      long window, float scale, float softcap, amk_ring ring) {
   for (long s = 0; s < S; s++)
     amk_attention_row(o + s * G * D, m + s * G, l + s * G, q + s * ldq, k, ldk, v, ldv, dtype,
                       past + s, G, D, chunk_index, C, window, scale, softcap, ring);

@@ -160,11 +160,23 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     chunk = op.chunk.value.data
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
+    numbers = f"{literal(op.scale.value.data)}, {literal(softcap)}"
     e.lines.append(
         f"amk_attention_partial({o}, {m}, {l}, {query}, {group * depth}, {base[0]}, {depth},"
         f" {base[1]}, {depth}, {dtype}, P, {tokens}, {group}, {depth}, {c_expr(index)}, {chunk},"
-        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, {keys.ring_rows});"
+        f" {window}, {numbers}, {ring_text(keys)}{limits_text(op)});"
     )
+
+
+def ring_text(buffer: mk.BufferOp) -> str:
+    """The first half of an `amk_ring`: where the rows of a cache lie."""
+    return f"(amk_ring){{{buffer.ring_rows}, {buffer.sink_rows}, "
+
+
+def limits_text(op: mk.AttentionOp) -> str:
+    """The second half: the rows that are seen."""
+    low, high = op.limits
+    return f"{low}, {high}L}}"
 
 
 def attention_i8(e: StageEmitter, op: mk.AttentionOp) -> None:
@@ -173,19 +185,22 @@ def attention_i8(e: StageEmitter, op: mk.AttentionOp) -> None:
     assert op.key_scales is not None and op.value_scales is not None  # noqa: PT018
     tokens, group, depth = shape_of(op.query)
     head, index = op.at
-    chunk, ring = op.chunk.value.data, mk.buffer_of(op.keys).ring_rows
+    chunk, keys = op.chunk.value.data, mk.buffer_of(op.keys)
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
     query = e.names[op.query]
     o, m, l = (e.define(r) for r in (op.output, op.maximum, op.sum))  # noqa: E741
     wide = [e.fresh(chunk * depth) for _ in range(2)]
     begin = c_expr(index * chunk)
+    low, high = op.limits
     hidden = f"row < P - {window - 1} || " if window else ""
+    hidden += f"row < {low} || " if low else ""
+    hidden += f"row >= {high} || " if high != mk.NO_LIMIT else ""
     e.lines += [
         f"for (long j = 0; j < {chunk}; j++) {{",
         f"  const long row = {begin} + j;",
         f"  if ({hidden}row >= P + {tokens}) continue;",
-        f"  const long slot = row{f' % {ring}' if ring else ''};",
+        f"  const long slot = amk_slot(row, {ring_text(keys)}0, 0}});",
     ]
     for array, data, scales in zip(
         wide, (op.keys, op.values), (op.key_scales, op.value_scales), strict=True
@@ -204,7 +219,8 @@ def attention_i8(e: StageEmitter, op: mk.AttentionOp) -> None:
         "}",
         f"amk_attention_partial({o}, {m}, {l}, {query}, {group * depth}, {wide[0]}, {depth},"
         f" {wide[1]}, {depth}, AMK_F32, P - {begin}, {tokens}, {group}, {depth}, 0, {chunk},"
-        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)}, 0);",
+        f" {window}, {literal(op.scale.value.data)}, {literal(softcap)},"
+        f" (amk_ring){{0, 0, {low} - ({begin}), {high}L - ({begin})}});",
     ]
 
 

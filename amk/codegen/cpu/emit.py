@@ -57,6 +57,7 @@ def slot_of(buffer: mk.BufferOp, program: int) -> Slot:
         -1 if buffer.offset is None else buffer.offset.value.data,
         buffer.growth,
         0 if buffer.window is None else buffer.window.value.data,
+        buffer.sink_rows,
     )
 
 

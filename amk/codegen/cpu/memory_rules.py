@@ -100,15 +100,18 @@ def load(e: StageEmitter, op: mk.LoadOp) -> None:
     e.lines.append("}")
 
 
-def store_box(e: StageEmitter, op: mk.StoreOp, rows: int) -> None:
-    """A store into a cache, axis by axis; rows, on axis 2, wrap at the end of a ring of `rows`."""
+def store_box(e: StageEmitter, op: mk.StoreOp) -> None:
+    """A store into a cache, axis by axis; in a ring rows, on axis 2, take their slots."""
+    buffer = mk.buffer_of(op.buffer)
+    ring = f"(amk_ring){{{buffer.ring_rows}, {buffer.sink_rows}, 0, 0}}"
     shape, k = shape_of(op.value), e.operand(op.buffer)
     array, memory = [], []
     for i, (at, stride) in enumerate(zip(op.offsets, element_strides(e, op.buffer), strict=True)):
         e.lines.append(f"for (long j{i} = 0; j{i} < {shape[i]}; j{i}++)")
         array.append(f"j{i} * {contiguous(shape)[i]}")
         place = f"({c_expr(at)} + j{i})"
-        memory.append(f"{place} % {rows} * {stride}" if rows and i == 2 else f"{place} * {stride}")
+        slot = f"amk_slot({place}, {ring})" if buffer.ring_rows and i == 2 else place
+        memory.append(f"{slot} * {stride}")
     element = mk.buffer_of(op.buffer).type.element_type
     value = f"{e.names[op.value]}[{' + '.join(array)}]"
     e.lines.append(
@@ -120,7 +123,7 @@ def store_box(e: StageEmitter, op: mk.StoreOp, rows: int) -> None:
 
 def store_i8(e: StageEmitter, op: mk.StoreOp) -> None:
     """Rounds to whole numbers of a byte, in a ring or not."""
-    store_box(e, op, mk.buffer_of(op.buffer).ring_rows)
+    store_box(e, op)
 
 
 def store(e: StageEmitter, op: mk.StoreOp) -> None:
@@ -129,8 +132,8 @@ def store(e: StageEmitter, op: mk.StoreOp) -> None:
     if element == i8:
         store_i8(e, op)
         return
-    if ring := mk.buffer_of(op.buffer).ring_rows:
-        store_box(e, op, ring)
+    if mk.buffer_of(op.buffer).ring_rows:
+        store_box(e, op)
         return
     name = e.names[op.value]
     statement = f"((int64_t *)b({k}))[at + {{1}}] = (int64_t){name}[{{0}}];"

@@ -197,7 +197,7 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     dtype = dtype_of(keys.type.element_type)
     if shape_of(op.output)[2] != depth or values.type.element_type != keys.type.element_type:
         raise AmkError("cuda: attention wants keys and values of one depth and one dtype")
-    if values.ring_rows != keys.ring_rows:
+    if (values.ring_rows, values.sink_rows) != (keys.ring_rows, keys.sink_rows):
         raise AmkError("cuda: attention wants keys and values in rings of one length, or in none")
     if depth > MAX_DEPTH:
         raise AmkError(f"cuda: heads of {depth} elements; {MAX_DEPTH} at most")
@@ -226,12 +226,14 @@ def attention(e: StageEmitter, op: mk.AttentionOp) -> None:
     ]
     window = 0 if op.window is None else op.window.value.data
     softcap = 0.0 if op.softcap is None else op.softcap.value.data
+    low, high = op.limits
     scale = literal(op.scale.value.data)
     outputs, query = f"{o.name}, {m.name}, {l.name}", e.held[op.query].name
+    shape = f"{depth}, {group}, {together}, {chunk}, {tokens}, {ring}, {keys.sink_rows}"
     e.lines.append(
-        f"amk_attention<{dtype}, {depth}, {group}, {together}, {chunk}, {tokens}, {ring}>(w,"
-        f" {outputs}, {query}, {', '.join(bases)}, {e.ranges.text(index)}, {window}, {scale},"
-        f" {literal(softcap)}, {scores}, {parts});"
+        f"amk_attention<{dtype}, {shape}>(w, {outputs}, {query}, {', '.join(bases)},"
+        f" {e.ranges.text(index)}, {window}, {low}, {high}L, {scale}, {literal(softcap)},"
+        f" {scores}, {parts});"
     )
     e.fresh -= {op.output, op.maximum, op.sum}  # it ends in a barrier
 

@@ -21,7 +21,7 @@ from amk.codegen.cpu.compute_rules import BINARY, UNARY
 from amk.codegen.cuda.index import Index, offset
 from amk.errors import AmkError
 from amk.ir import mk
-from amk.ir.expr import Const, Expr
+from amk.ir.expr import Const, Expr, maximum, minimum
 from amk.ir.lm import shape_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def element_offset(e: StageEmitter, buffer: SSAValue, index: Index) -> str:
     shape, rows = op.memory_shape, op.type.get_shape()
     if op.ring_rows:
         at = rows.index(-1)
-        index = (*index[:at], e.ranges.mod(index[at], op.ring_rows), *index[at + 1 :])
+        index = (*index[:at], slot(e, index[at], op), *index[at + 1 :])
     if -1 not in shape:
         return e.ranges.text(e.ranges.flatten(index, shape))
     open_axis = shape.index(-1)
@@ -137,6 +137,16 @@ def element_offset(e: StageEmitter, buffer: SSAValue, index: Index) -> str:
     if high == Const(0):
         return e.ranges.text(low)
     return f"{e.ranges.factor(high)} * {rest} * capacity + {e.ranges.text(low)}"
+
+
+def slot(e: StageEmitter, row: Expr, ring: mk.BufferOp) -> Expr:
+    """Where the row of a position lies in a ring."""
+    sinks = ring.sink_rows
+    if not sinks:
+        return e.ranges.mod(row, ring.ring_rows)
+    later = e.ranges.simplify(maximum(row - sinks, 0))
+    turn = e.ranges.mod(later, ring.ring_rows - sinks)
+    return e.ranges.simplify(minimum(row, sinks) + turn)
 
 
 def load(s: Elements, op: mk.LoadOp, index: Index) -> str:

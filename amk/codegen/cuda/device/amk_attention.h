@@ -9,7 +9,8 @@
  *   l, o = sums of e_j and of e_j v_j in increasing j of each lane, by fma, then over the lanes
  * all pairwise, neighbours first. A row at position p sees keys [max(0, p - window + 1), p].
  *
- * In a ring of R rows key j is row j mod R of memory. An element of an AMK_I8 cache stands for its
+ * In a ring of R rows key j is row j mod R of memory, in one with N sinks row j below N, else
+ * N + (j - N) mod (R - N). Keys outside the limits [from, to) are not seen. An element of an AMK_I8 cache stands for its
  * value times the scale of its row. */
 #ifndef AMK_ATTENTION_H
 #define AMK_ATTENTION_H
@@ -62,12 +63,15 @@ struct amk_keys {
 };
 
 /* Where key j lies; RING is 0 where no row is ever overwritten. */
-template <int RING>
-AMK_INLINE long amk_slot(long j) { return RING ? j % (RING ? RING : 1) : j; }
+template <int RING, int SINKS>
+AMK_INLINE long amk_slot(long j) {
+  const int turn = RING ? RING - SINKS : 1;
+  return !RING || j < SINKS ? j : SINKS + (j - SINKS) % turn;
+}
 
 /* GB heads of one row. q, o [GB][D], m, l [GB]; scores [GB][CHUNK] and parts [AMK_WARPS][GB][D + 2]
  * are areas of shared memory. */
-template <int T, int D, int GB, int CHUNK, int RING>
+template <int T, int D, int GB, int CHUNK, int RING, int SINKS>
 AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const float *q,
                            const amk_keys &keys, float scale, float softcap, float *scores,
                            float *parts) {
@@ -85,7 +89,7 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
       const long j = keys.begin + i + key_lane;
       const bool seen = j >= keys.low && j < keys.high;
       float ks[8];
-      if (seen) amk_take_row<T, D>(ks, keys.k, keys.k_scales, amk_slot<RING>(j), d);
+      if (seen) amk_take_row<T, D>(ks, keys.k, keys.k_scales, amk_slot<RING, SINKS>(j), d);
       AMK_UNROLL
       for (int g = 0; g < GB; g++) {
         float sum[8];
@@ -130,7 +134,7 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
     const long j = keys.begin + i + key_lane;
     if (j < keys.low || j >= keys.high) continue;
     float vs[8];
-    amk_take_row<T, D>(vs, keys.v, keys.v_scales, amk_slot<RING>(j), d);
+    amk_take_row<T, D>(vs, keys.v, keys.v_scales, amk_slot<RING, SINKS>(j), d);
     AMK_UNROLL
     for (int g = 0; g < GB; g++) {
       const float e = amk_exp(scores[g * CHUNK + i + key_lane] - top[g]);
@@ -169,18 +173,20 @@ AMK_INLINE void amk_attend(amk_worker &w, float *o, float *m, float *l, const fl
 }
 
 /* All rows: q and o are [S][G][D], m and l [S][G]. */
-template <int T, int D, int G, int GB, int CHUNK, int S, int RING>
+template <int T, int D, int G, int GB, int CHUNK, int S, int RING, int SINKS>
 AMK_INLINE void amk_attention(amk_worker &w, float *o, float *m, float *l, const float *q,
                               const uint8_t *k, const uint8_t *v, const float *k_scales,
-                              const float *v_scales, long index, long window, float scale,
-                              float softcap, float *scores, float *parts) {
+                              const float *v_scales, long index, long window, long from, long to,
+                              float scale, float softcap, float *scores, float *parts) {
   for (int s = 0; s < S; s++) {
     const long position = w.past + s, begin = index * CHUNK;
     amk_keys keys = {k, v, k_scales, v_scales, begin, begin, amk_minl(begin + CHUNK, position + 1)};
     if (window > 0) keys.low = amk_maxl(begin, position - window + 1);
+    keys.low = amk_maxl(keys.low, from);
+    keys.high = amk_minl(keys.high, to);
     for (int g = 0; g < G; g += GB) {
       const int at = s * G + g;
-      amk_attend<T, D, GB, CHUNK, RING>(w, o + at * D, m + at, l + at, q + at * D, keys, scale,
+      amk_attend<T, D, GB, CHUNK, RING, SINKS>(w, o + at * D, m + at, l + at, q + at * D, keys, scale,
                                         softcap, scores, parts);
     }
   }

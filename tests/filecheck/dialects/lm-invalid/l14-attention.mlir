@@ -41,3 +41,10 @@ func.func @f(%q: tensor<1x4x1x8xf32>, %pos: index, %k: !kv.cache<1x2x?x8xf32, ax
   func.return
 }
 // CHECK: the input is invalid: lm L14: sinks are [Hq], at lm.attention
+// -----
+// first rows that stay without a window
+func.func @f(%q: tensor<1x4x1x8xf32>, %k: !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">, %pos: index) {
+  %o = lm.attention %q, %k, %k at %pos {scale = 0.5 : f64, first_rows = 2 : i64} : tensor<1x4x1x8xf32>, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static">, !kv.cache<1x2x?x8xf32, axis = 2, policy = "static"> -> tensor<1x1x4x8xf32>
+  func.return
+}
+// CHECK: the input is invalid: lm L14: first rows that stay are some, and beside a window, at lm.attention

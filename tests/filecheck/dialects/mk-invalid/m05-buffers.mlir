@@ -53,3 +53,15 @@ mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
   %a = mk.buffer "activation" "a" {offset = -64 : i64} : !mk.buffer<4xf32>
 }
 // CHECK: the input is invalid: mk M5: an offset is not negative, at mk.buffer
+// -----
+// sinks without a ring
+mk.program "f" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+  %a = mk.buffer "cache" "a" {policy = "doubling", sinks = 2 : i64} : !mk.buffer<1x2x?x4xf32>
+}
+// CHECK: the input is invalid: mk M5: only a ring has sinks, and then some, at mk.buffer
+// -----
+// sinks that leave no room for the window
+mk.program "f" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
+  %a = mk.buffer "cache" "a" {policy = "ring", rows = 16 : i64, window = 15 : i64, sinks = 2 : i64} : !mk.buffer<1x2x?x4xf32>
+}
+// CHECK: the input is invalid: mk M5: a ring of 16 rows is too short for a window of 15 and 1 new ones, at mk.buffer

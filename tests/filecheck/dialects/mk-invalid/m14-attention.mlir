@@ -14,7 +14,7 @@ mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
     }
   }
 }
-// CHECK: the input is invalid: mk M14: what reads a ring has a window within the ring's, at mk.attention
+// CHECK: the input is invalid: mk M14: what reads a ring has a window within the ring's, or reads its sinks, at mk.attention
 // -----
 // a chunk of 24 rows
 mk.program "p" attributes {tokens = 1 : i64, max_seq = 64 : i64} {
