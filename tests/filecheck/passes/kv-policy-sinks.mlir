@@ -7,8 +7,7 @@
 
 // The rows that stay are a partial of their own, which lies before that of the first visible chunk.
 // MK: mk.buffer "cache" "k" {policy = "ring", rows = 48 : i64, window = 24 : i64, sinks = 4 : i64}
-// MK: mk.stage "reshape"
-// MK: mk.part[1] {
+
 // MK: mk.attention {{.*}} at[t0, 0] {{.*}}high = 4 : i64
 // MK: mk.store {{.*}}[max(0, P - 23) floordiv 256, t0, 0, 0, 0]
 // MK: mk.part[1, {{.*}}] {
