@@ -56,11 +56,13 @@ def registers_for(kernel: build.Kernel, usage: Usage) -> int:
 def test_little_shared_memory_an_sm() -> None:
     """A block may opt in to more than half of what an SM has, but the ring must then be halved."""
     program = compiled(replace(H100, shared_per_sm=H100.shared // 2))
-    first, second = program.notes
-    assert first.startswith("program of 1 token(s): ")
-    assert "0 block(s) of 288 threads an SM, 5 of 0 blocks: NOT co-resident; 190 KB ring" in first
-    assert first.endswith("does not fit, trying the next smaller")
-    assert second.endswith("1 block(s) of 288 threads an SM, 5 of 5 blocks: co-resident")
+    *refused, taken = program.notes
+    assert refused
+    for note in refused:
+        assert note.startswith("program of 1 token(s): ")
+        assert "0 block(s) of 288 threads an SM, 5 of 0 blocks: NOT co-resident; 190 KB" in note
+        assert note.endswith("does not fit, trying the next smaller")
+    assert taken.endswith("1 block(s) of 288 threads an SM, 5 of 5 blocks: co-resident")
     (plan,) = program.plans
     assert 0 < plan.slots * plan.slot_bytes <= 95 * 1024
     assert program.cubin(0)
@@ -73,7 +75,7 @@ def test_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         compiled(replace(H100, registers=1000))
     line = str(caught.value)
     assert line.startswith("cuda: no configuration fits sm_90a: program of 1 token(s): ")
-    assert "5 of 0 blocks: NOT co-resident; 95 KB ring" in line
+    assert "5 of 0 blocks: NOT co-resident; 190 KB ring, 1 row(s) a warp does not fit" in line
     assert "\n" not in line
     with pytest.raises(AmkError, match=r"cuda: a block wants \d+ bytes of shared memory, the GPU"):
         compiled(replace(H100, shared=2048))
