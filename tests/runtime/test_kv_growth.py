@@ -8,12 +8,14 @@ import math
 import numpy as np
 import pytest
 
+from amk.compiler import Options
 from amk.errors import AmkError
 from amk.runtime.kv_memory import CacheSpec, DeviceMemory, HostMemory, KvMemory
 from amk.runtime.kv_state import KvState
 from tests.runtime.kv_probe import (
     BACKEND_NAMES,
     FULL,
+    MAX_SEQ,
     Plain,
     close,
     fresh,
@@ -266,6 +268,26 @@ def test_growth_rule_through_launches(backend: str, cache_root: object) -> None:
         assert decoder.length == cache.capacity("k0") - 1
         decoder.step(2)
         assert (cache.capacity("k0"), cache.reallocations) == (40, 5)
+
+
+@pytest.mark.parametrize("backend", BACKEND_NAMES)
+def test_static_caches_are_whole_from_the_start(backend: str, cache_root: object) -> None:
+    """No launch moves them, and one over their rows is refused before it begins."""
+    ids, plain = tokens(MAX_SEQ), Plain(probe())
+    with fresh(backend, policy="static") as decoder:
+        cache = state(decoder)
+        assert cache.capacity("k0") == MAX_SEQ
+        assert close(decoder.prefill(ids), plain.last(ids))
+        assert (cache.reallocations, cache.bytes_copied) == (0, 0)
+        before = keys_of(decoder)
+        with pytest.raises(ValueError, match="max_seq"):
+            decoder.step(1)
+        assert np.array_equal(keys_of(decoder), before)
+
+
+def test_policy_is_known() -> None:
+    with pytest.raises(ValueError, match="unknown kv_policy 'ring'; known: doubling, static"):
+        Options(kv_policy="ring")
 
 
 @pytest.mark.parametrize("backend", BACKEND_NAMES)

@@ -67,6 +67,15 @@ def kernels(folder: Path) -> KernelProgram:
     return KernelProgram(folder)
 
 
+def reads_after_a_barrier(text: str) -> None:
+    """What threads stored into the caches is read by others: a barrier lies between."""
+    appending = [body for body in text.split("AMK_INLINE void stage_") if "amk_attention<" in body]
+    assert appending
+    for body in appending:
+        before, _, _ = body.rpartition("amk_attention<")
+        assert "amk_sync(w);" in before[before.rindex("amk_put<") :]
+
+
 def test_kernels(placed, tmp_path: Path) -> None:
     """Decode steps over the border, fibres in a random order; a chunk of 16 rows over it."""
     found, chunks = {}, {}
@@ -74,6 +83,8 @@ def test_kernels(placed, tmp_path: Path) -> None:
         placed(at)
         program = kernels(tmp_path / at)
         found[at] = logits(program, Weather("random", 3))
+        if at == "attention":
+            reads_after_a_barrier(program.source(0))
         with KernelSession(program, as_source("toy", "bf16"), SimtDevice(program), 60) as session:
             assert session.cache is not None
             session.cache.reserve(0, 280)
