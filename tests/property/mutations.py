@@ -414,9 +414,22 @@ def load_the_next_tile(program: mk.ProgramOp, rng: random.Random) -> bool:
     return move(load, axis, load.offsets.data[axis].substitute({"t0": T0 + 1}))
 
 
+def ends_with_its_weight(matmul: mk.MatmulOp) -> bool:
+    """Does the last tile read the last rows? (Another part may read what is left over.)"""
+    part, first = matmul.parent_op(), matmul.offsets.data[0]
+    if not isinstance(part, mk.PartOp) or "t0" not in first.symbols():
+        return False
+    last = {f"t{i}": (e.constant or 1) - 1 for i, e in enumerate(part.grid)}
+    rows = shape_of(matmul.result)[1]
+    return (
+        first.evaluate({"P": 0, **last}) + 2 * rows
+        > mk.buffer_of(matmul.weight).type.get_shape()[0]
+    )
+
+
 @operator("V2")
 def weight_rows_past_the_end(program: mk.ProgramOp, rng: random.Random) -> bool:
-    matmuls = [m for m in ops(program, mk.MatmulOp) if "t0" in m.offsets.data[0].symbols()]
+    matmuls = [m for m in ops(program, mk.MatmulOp) if ends_with_its_weight(m)]
     if not (matmul := pick(rng, matmuls)):
         return False
     return move(matmul, 0, matmul.offsets.data[0] + shape_of(matmul.result)[1])
