@@ -63,7 +63,7 @@ from xdsl.passes import ModulePass
 from amk.errors import AmkError
 from amk.ir import kv, lm
 from amk.ir.lm import shape_of
-from amk.passes.head_cut import HeadCut, head_cut, needs_head
+from amk.passes.head_cut import Cut, head_cut, needs_head
 from amk.passes.tiling import FUSIBLE, Tiling, of_linear, through
 
 WHOLE_HEADS = ("epilogue", "reader")
@@ -93,7 +93,7 @@ class Fuser:
     def __init__(self, block: Block, whole_heads: str = "epilogue"):
         self.block = block
         self.whole_heads = whole_heads
-        self.cuts: dict[SSAValue, HeadCut | None] = {}
+        self.cuts: dict[SSAValue, Cut] = {}
         self.groups: dict[int, Group] = {}
         self.numbers = count()  # a group's number is its place; merged groups leave gaps
         self.home: dict[SSAValue, int] = {}  # value → group that computes it
@@ -209,7 +209,7 @@ class Fuser:
         self.enter(op, number)
         return True
 
-    def cut(self, value: SSAValue) -> HeadCut | None:
+    def cut(self, value: SSAValue) -> Cut:
         """How a value of a group is cut inside its heads."""
         return head_cut(value, self.home, self.cuts)
 

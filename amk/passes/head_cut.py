@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as corners_of
+from typing import Final, Literal
 
 from xdsl.ir import Operation, SSAValue
 
@@ -19,6 +20,9 @@ from amk.ir.lm import product, shape_of
 from amk.passes.boxes import Box
 from amk.passes.boxes import replace as replace_axis
 from amk.passes.rewriting import integers
+
+FLAT: Final = "flat"
+"""The cut of a contraction's output whose features are not viewed as heads yet."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,17 @@ class HeadCut:
         return [replace_axis(whole, self.depth, part * n + start, n) for start in (0, half)]
 
 
-def through_reshape(cut: HeadCut | None, old: Sequence[int], new: Sequence[int]) -> HeadCut | None:
+Cut = HeadCut | Literal["flat"] | None
+"""None: a tile cannot hold a part of a head of it."""
+
+
+def through_reshape(cut: HeadCut | Literal["flat"], old: Sequence[int], new: Sequence[int]) -> Cut:
     """[.., H · D] → [.., H, D] makes heads; a reshape that keeps both axes next to each other, and
     all before them in size, keeps the cut."""
-    if cut is None:
+    if isinstance(cut, str):
         axis = len(old) - 1
+        if new[-1] == old[axis]:
+            return FLAT
         places = [
             i for i in range(len(new) - 1)
             if product(new[:i]) == product(old[:axis]) and product(new[i : i + 2]) == old[axis]
@@ -65,13 +75,15 @@ def through_reshape(cut: HeadCut | None, old: Sequence[int], new: Sequence[int])
     return replace(cut, heads=places[-1], depth=places[-1] + 1) if places else None
 
 
-def through(op: Operation, operand: SSAValue, cut: HeadCut | None) -> HeadCut | None:
-    """The cut of `op`'s result; None where it cannot be cut inside a head (or is not yet in heads).
-    `cut` is that of `operand`, None for the flat output of a contraction."""
-    if isinstance(op, lm.ReshapeOp):
-        return through_reshape(cut, shape_of(op.input), shape_of(op.result))
+def through(op: Operation, operand: SSAValue, cut: Cut) -> Cut:
+    """The cut of `op`'s result, from that of `operand`."""
     if cut is None:
         return None
+    if isinstance(op, lm.ReshapeOp):
+        return through_reshape(cut, shape_of(op.input), shape_of(op.result))
+    if isinstance(cut, str):
+        elementwise = isinstance(op, (lm.UnaryOp, lm.ScalarOp, lm.CastOp, lm.BinaryOp))
+        return FLAT if elementwise and shape_of(operand) == shape_of(op.results[0]) else None
     match op:
         case lm.UnaryOp() | lm.ScalarOp() | lm.CastOp():
             return cut
@@ -88,9 +100,9 @@ def through(op: Operation, operand: SSAValue, cut: HeadCut | None) -> HeadCut | 
     return None
 
 
-def needs_head(op: Operation, cut: HeadCut | None) -> bool:
+def needs_head(op: Operation, cut: Cut) -> bool:
     """Does an op on a value in heads need all elements of one: a reduction, or a rearrangement?"""
-    if cut is None:
+    if not isinstance(cut, HeadCut):
         return False
     match op:
         case lm.NormOp():
@@ -102,17 +114,19 @@ def needs_head(op: Operation, cut: HeadCut | None) -> bool:
     return False
 
 
-def head_cut(
-    value: SSAValue, known: Container[SSAValue], cuts: dict[SSAValue, HeadCut | None]
-) -> HeadCut | None:
+def head_cut(value: SSAValue, known: Container[SSAValue], cuts: dict[SSAValue, Cut]) -> Cut:
     """How a value is cut inside heads, where `known` holds what a stage computes from contractions;
     `cuts` remembers."""
     if value not in cuts:
         op = value.owner
         assert isinstance(op, Operation)
-        inside = [v for v in op.operands if v in known] if not isinstance(op, lm.LinearOp) else []
-        found = {through(op, v, head_cut(v, known, cuts)) for v in inside}
-        cuts[value] = found.pop() if len(found) == 1 else None
+        if isinstance(op, lm.LinearOp):
+            cuts[value] = FLAT
+        else:
+            found: set[Cut] = {
+                through(op, v, head_cut(v, known, cuts)) for v in op.operands if v in known
+            }
+            cuts[value] = found.pop() if len(found) == 1 else None
     return cuts[value]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 
@@ -10,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from amk.ir import lm, mk
 from amk.ir.lm import shape_of
-from amk.passes.head_cut import HeadCut, head_cut
+from amk.passes.head_cut import Cut, HeadCut, head_cut
 from amk.passes.tile_rules import strip_casts
 from amk.passes.tiling import Tiling, of_linear, through
 
@@ -100,17 +101,17 @@ def components(
             merged.values += other.values
             merged.tilings += other.tilings
         groups.append((ops, merged))
-    known: dict[SSAValue, HeadCut | None] = {}
+    known: dict[SSAValue, Cut] = {}
     for ops, component in groups:
         component.row_bytes = sum(weight_row_bytes(op) for op in ops)
         component.cuts = common_cuts([head_cut(v, anchors, known) for v in component.values])
     return [c for _, c in groups] + ([loose] if loose.values else [])
 
 
-def common_cuts(cuts: list[HeadCut | None]) -> list[HeadCut]:
+def common_cuts(cuts: Sequence[Cut]) -> list[HeadCut]:
     """One cut for all values of a component, [] when there is none: heads of one size, and when
     one is rotated the others give their columns in pairs too."""
-    found = [c for c in cuts if c is not None]
+    found = [c for c in cuts if isinstance(c, HeadCut)]
     if len(found) < len(cuts) or len({c.size for c in found}) != 1 or found[0].size < 2:
         return []
     paired = any(c.paired for c in found)
