@@ -437,8 +437,8 @@ def weight_rows_past_the_end(program: mk.ProgramOp, rng: random.Random) -> bool:
 
 @operator("V2")
 def wrong_depth(program: mk.ProgramOp, rng: random.Random) -> bool:
-    """A contraction that starts in the middle of its rows."""
-    matmul = pick(rng, ops(program, mk.MatmulOp))
+    """A contraction that starts in the middle of its rows. (One of no rows reads nothing.)"""
+    matmul = pick(rng, [m for m in ops(program, mk.MatmulOp) if shape_of(m.result)[1]])
     return matmul is not None and move(matmul, 1, Const(1))
 
 
