@@ -142,6 +142,13 @@ def concat_of_one(op: lm.ConcatOp, build: Build) -> SSAValue | None:
     return op.inputs[0] if len(op.inputs) == 1 else None
 
 
+def concat_without_empty(op: lm.ConcatOp, build: Build) -> SSAValue | None:
+    """What has no elements adds none: the rest of a head that a whole rotation leaves."""
+    dim = op.dim.value.data
+    full = [v for v in op.inputs if shape_of(v)[dim] != 0]
+    return build(lm.ConcatOp(full, dim)) if 0 < len(full) < len(op.inputs) else None
+
+
 def expand_to_same_shape(op: lm.ExpandOp, build: Build) -> SSAValue | None:
     return op.input if op.input.type == op.result.type else None
 
@@ -196,7 +203,7 @@ SHAPE_RULES: Rules = {
     lm.ReshapeOp: (reshape_to_same_shape, reshape_of_reshape, reshape_of_cast_weight),
     lm.TransposeOp: (transpose_of_nothing, transpose_of_transpose, transpose_of_cast_weight),
     lm.SliceOp: (slice_of_everything, slice_of_concat, slice_of_slice, slice_of_cast_weight),
-    lm.ConcatOp: (concat_of_one,),
+    lm.ConcatOp: (concat_of_one, concat_without_empty),
     lm.ExpandOp: (expand_to_same_shape, expand_of_expand),
     lm.CastOp: (cast_to_same_type, cast_of_widening_cast),
     **dict.fromkeys(lm.BINARY, (broadcast_of_expanded,)),

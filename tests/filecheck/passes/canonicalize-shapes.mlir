@@ -61,6 +61,17 @@ func.func @concat_of_one(%x: tensor<2xf32>) -> tensor<2xf32> {
   func.return %a : tensor<2xf32>
 }
 
+// A whole rotation leaves nothing of a head to join again.
+// CHECK-LABEL: @concat_without_empty
+func.func @concat_without_empty(%x: tensor<2xf32>) -> tensor<2xf32> {
+  // CHECK-NEXT: %y = lm.neg %x
+  // CHECK-NEXT: func.return %y
+  %y = lm.neg %x : tensor<2xf32>
+  %n = lm.slice %x {dim = 0 : i64, start = 2 : i64, end = 2 : i64, step = 1 : i64} : tensor<2xf32> -> tensor<0xf32>
+  %a = lm.concat %y, %n {dim = 0 : i64} : tensor<2xf32>, tensor<0xf32> -> tensor<2xf32>
+  func.return %a : tensor<2xf32>
+}
+
 // CHECK-LABEL: @casts
 func.func @casts(%x: tensor<2xbf16>, %y: tensor<2xf32>) -> (tensor<2xbf16>, tensor<2xf32>) {
   // Widening and back loses nothing; narrowing and back does.
