@@ -21,7 +21,7 @@ from tests.property.running import as_array, as_tensor, distance
 F32 = [
     *(
         f"lm.{n} %x : tensor<3x4xf32>"
-        for n in ["neg", "abs", "exp", "sqrt", "rsqrt", "cos", "sin", "tanh"]
+        for n in ["neg", "abs", "floor", "exp", "sqrt", "rsqrt", "cos", "sin", "tanh"]
     ),
     *(
         f"lm.{n} %x : tensor<3x4xf32>"
@@ -71,7 +71,7 @@ WEIGHTS = {
     "b": torch.randn(2, 4, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16),
 }
 EXACT = {
-    "neg", "abs", "relu", "add", "sub", "mul", "div", "maximum", "minimum",
+    "neg", "abs", "floor", "relu", "add", "sub", "mul", "div", "maximum", "minimum",
     "add_scalar", "sub_scalar", "rsub_scalar", "mul_scalar", "div_scalar", "amax", "reshape",
     "transpose", "slice", "concat", "expand", "cast", "constant", "positions",
 }  # fmt: skip
