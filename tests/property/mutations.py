@@ -444,8 +444,11 @@ def wrong_depth(program: mk.ProgramOp, rng: random.Random) -> bool:
 
 @operator("V2")
 def table_column_past_the_end(program: mk.ProgramOp, rng: random.Random) -> bool:
-    gather = pick(rng, ops(program, mk.GatherOp))
-    return gather is not None and move(gather, 0, gather.offsets.data[0] + 1)
+    """By a whole row, since a gather may take a part of one."""
+    if (gather := pick(rng, ops(program, mk.GatherOp))) is None:
+        return False
+    width = mk.buffer_of(gather.table).type.get_shape()[1]
+    return move(gather, 0, gather.offsets.data[0] + width)
 
 
 # ---- positions and chunks -----------------------------------------------------------------
@@ -481,8 +484,9 @@ def most(e: Expr, program: mk.ProgramOp) -> int:
     return max(e.evaluate({"P": p}) for p in range(last + 1))
 
 
-@operator("V2")
+@operator("V2", "V1")
 def chunk_too_many(program: mk.ProgramOp, rng: random.Random) -> bool:
+    """Past the end, or, where the tile that appends attends to the last chunk, that one again."""
     part = pick(rng, attention_parts(program))
     return part is not None and resize(part, 1, part.grid.data[1] + 1)
 
