@@ -1,7 +1,7 @@
 # Two commands do everything on a machine with Python 3.11 or newer and a C compiler:
 #   make demo   compile a real language model, let it answer a prompt, check it against HuggingFace
 #   make test   lint, types and the test suite
-# `make test-all` adds the long tests, `make bench` the interleaved speed comparison.
+# `make test-all` adds the long tests and generates other programs each time, `make bench` the interleaved speed comparison.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -42,7 +42,7 @@ test: lint
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not device"
 
 test-all: lint
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "not device"
+	AMK_EXAMPLES=25 $(RUN) -m pytest -n $(WORKERS) --dist loadfile -m "not device"
 
 bench: $(VENV)/dev.done
 	$(BIN)/amk bench "$(MODEL)" --dtype bf16 --against hf,torch-compile,llama.cpp,roof

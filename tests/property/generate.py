@@ -7,7 +7,7 @@ shrinks to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -114,3 +114,9 @@ def decoders(draw: st.DrawFn, dtypes: tuple[str, ...] = ("f32",)) -> DecoderSpec
         cache_dtype=dtype,
         seed=draw(st.integers(0, 3)),
     )
+
+
+ANY_CACHE = decoders(("f32", "bf16")).flatmap(
+    lambda spec: st.sampled_from([spec, replace(spec, cache_dtype="f32")])
+)
+"""Decoders of both dtypes, and bf16 ones over a cache that keeps every bit of f32."""

@@ -45,6 +45,15 @@ def run(module: ModuleOp, weights: Mapping[str, Tensor], vocab: int, seed: int =
     return outputs + caches
 
 
+BF16_CACHE = 1e-2
+"""A sum in another order turns the last bit of an entry of a bf16 cache, 2⁻⁸ of it."""
+
+
+def over_cache(tolerance: float, cache_dtype: str) -> float:
+    """`tolerance` of a pass, where what it computes is kept in a cache of that dtype."""
+    return tolerance if tolerance == 0.0 or cache_dtype == "f32" else max(tolerance, BF16_CACHE)
+
+
 def assert_same(before: list[Tensor], after: list[Tensor], tolerance: float) -> None:
     """The same bits when `tolerance` is 0, else within it of the largest value."""
     assert len(before) == len(after)
