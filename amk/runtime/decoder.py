@@ -41,6 +41,9 @@ class Decoder(ABC):
         """One launch of program `number` at `length`; logits [tokens, vocab], valid until the
         next."""
 
+    def _check_steps(self) -> None:  # noqa: B027
+        """AmkError where a launch cannot take several steps; asked before anything is changed."""
+
     def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
         """One launch of up to `count` greedy steps at `length`; the token each step made."""
         raise AmkError(f"{type(self).__name__} takes one step a launch")
@@ -95,6 +98,7 @@ class Decoder(ABC):
                 f"{facts.model} makes ids below {facts.vocab} and reads those below {facts.ids}:"
                 " take one step a launch"
             )
+        self._check_steps()
         self._check([token], count)
         start = time.perf_counter_ns()
         written = 0 if self.cache is None else self.cache.written

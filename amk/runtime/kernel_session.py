@@ -177,10 +177,12 @@ class KernelSession(Decoder):
             raise AmkError(f"{len(ends)} end tokens: a launch takes {MAX_ENDS} at most")
         return super().steps(token, count, ends)
 
-    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+    def _check_steps(self) -> None:
         if not self.program.plans[0].feeds_back:
             raise AmkError(f"{self.facts.model}: the kernel makes no token that a step could read")
         refuse_several_steps(self.program.folder, self.program.several_steps)
+
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
         arguments = self._arguments[0]
         if ends and count > 1:
             self.device.write(arguments.ends, np.array(ends, np.int64))

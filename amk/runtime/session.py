@@ -106,8 +106,10 @@ class Session(Decoder):
             raise AmkError(f"launch failed: {ERRORS.get(error, f'error {error}')}")
         return self._logits[number][0]
 
-    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
+    def _check_steps(self) -> None:
         refuse_several_steps(self.program.folder, self.program.several_steps)
+
+    def _run_steps(self, token: int, count: int, ends: Sequence[int]) -> list[int]:
         self._inputs[0][0, 0] = token
         stop, made, taken = np.array(ends, np.int64), np.empty(count, np.int64), ctypes.c_long()
         error = self._library.amk_steps(

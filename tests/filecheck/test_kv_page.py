@@ -43,19 +43,3 @@ def test_excerpt_is_true(command: str, excerpt: str) -> None:
         found = printed.index(line, at)
         assert free or found == at, line
         at, free = found + 1, False
-
-
-ROW = re.compile(r"^\| (\d+) \|.*\| ([^|]*) \| [^|]* \|$", re.MULTILINE)
-TESTS = Path(__file__).parents[1]
-
-
-def test_each_case_has_tests_that_exist() -> None:
-    sources = [*(TESTS / "runtime").glob("test_kv_*.py"), *Path(__file__).parent.rglob("*.mlir")]
-    known = {path.name for path in sources}
-    for path in sources:
-        known |= set(re.findall(r"def test_(\w+)", path.read_text(encoding="utf-8")))
-    rows = ROW.findall(TEXT)
-    assert [int(number) for number, _ in rows] == list(range(1, 47))
-    for number, names in rows:
-        assert names, number
-        assert set(re.findall(r"`([^`]+)`", names)) <= known, number

@@ -217,6 +217,8 @@ def test_refused_without_a_proof(name: str) -> None:
     """A certificate for one step a launch: the session says so, and single steps go on."""
     with fresh(name, SQUARE) as decoder:
         decoder.program.__dict__["several_steps"] = False  # type: ignore[attr-defined]
+        before = decoder.cache.written, decoder._fed
         with pytest.raises(AmkError, match="the proof is for one step a launch"):
             decoder.steps(5, 2)
+        assert (decoder.cache.written, decoder._fed) == before  # nothing was changed
         assert decoder.step(5).shape == (VOCAB,)
